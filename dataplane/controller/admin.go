@@ -199,6 +199,9 @@ func (c *Controller) createTopic(ctx context.Context, s *snapshot, rt *kmsg.Crea
 		return nil
 	}
 	out.TopicID = a.ID
+	// Two requests for one name at a time would write each other's config.
+	c.adminMu.Lock()
+	defer c.adminMu.Unlock()
 	err = c.cfg.ZK.CreateTopic(ctx, s.fence, rt.Topic, a, overrides)
 	if errors.Is(err, coordination.ErrNodeExists) {
 		return refuse(kerr.TopicAlreadyExists, "Topic '%s' already exists.", rt.Topic)
@@ -404,6 +407,8 @@ func (c *Controller) growTopic(ctx context.Context, s *snapshot, rt *kmsg.Create
 	}
 	have, more := len(a.Partitions), int(rt.Count)-len(a.Partitions)
 	switch {
+	case len(a.Partitions[0]) == 0: // a znode that no broker of ours or Kafka's writes
+		return refuse(kerr.UnknownTopicOrPartition, "The topic '%s' has no partition 0.", rt.Topic)
 	case more < 0:
 		return refuse(kerr.InvalidPartitions, "The topic %s currently has %d partition(s); %d would not be an increase.", rt.Topic, have, rt.Count)
 	case more == 0:

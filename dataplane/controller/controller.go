@@ -27,7 +27,8 @@ type Controller struct {
 	started atomic.Bool
 	unwatch func()
 
-	queue eventQueue
+	queue   eventQueue
+	adminMu sync.Mutex // held while a topic's config and assignment are created
 
 	id   atomic.Int32         // of the controller as last read, -1 unknown
 	term atomic.Pointer[term] // nil when this broker is not the controller; written by the loop
