@@ -49,7 +49,7 @@ func (h *Handler) fetch(r *listener.Request) {
 	maxBytes, minBytes := int(req.MaxBytes), int(req.MinBytes)
 	if !follower {
 		maxBytes = min(maxBytes, maxFetchBytes)
-		if limit := h.Quotas.FetchLimit(user(r.Conn), r.ClientID); limit < int64(maxBytes) {
+		if limit := h.Quotas.FetchLimit(User(r.Conn), r.ClientID); limit < int64(maxBytes) {
 			maxBytes = int(limit)
 		}
 		minBytes = min(minBytes, maxBytes)
@@ -150,7 +150,7 @@ func (x *fetching) done(results []partition.FetchResult) {
 		return
 	}
 	principal := x.r.Conn.Principal()
-	u, client := user(x.r.Conn), x.r.ClientID
+	u, client := User(x.r.Conn), x.r.ClientID
 	var bytes int64
 	for i := range x.answers {
 		bytes += int64(x.answers[i].Records.Size())

@@ -78,7 +78,7 @@ func (h *Handler) askedTopic(r *listener.Request, image *metadata.Image, t kmsg.
 	switch {
 	case !h.authorize(r, kmsg.ACLOperationDescribe, kmsg.ACLResourceTypeTopic, name):
 		rt.TopicID, rt.ErrorCode = protocol.UUID{}, kerr.TopicAuthorizationFailed.Code
-	case tenants.ValidTopicName(name) != nil:
+	case tenants.CheckTopicName(name) != nil:
 		rt.ErrorCode = kerr.InvalidTopicException.Code
 	case image.Topic(name) == nil:
 		rt.ErrorCode = kerr.UnknownTopicOrPartition.Code
@@ -125,7 +125,7 @@ func (h *Handler) autoCreate(r *listener.Request, req *kmsg.MetadataRequest) {
 	image := h.Metadata.Image()
 	var missing []string
 	for _, t := range req.Topics {
-		if t.Topic == nil || image.Topic(*t.Topic) != nil || tenants.ValidTopicName(*t.Topic) != nil {
+		if t.Topic == nil || image.Topic(*t.Topic) != nil || tenants.CheckTopicName(*t.Topic) != nil {
 			continue
 		}
 		name := *t.Topic

@@ -162,8 +162,8 @@ func host(c *listener.Conn) string {
 	return h
 }
 
-// user is the principal as quotas name it, without its type.
-func user(c *listener.Conn) string {
+// User is the principal as quotas name it, without its type.
+func User(c *listener.Conn) string {
 	p := c.Principal()
 	if len(p) > 5 && p[:5] == "User:" {
 		return p[5:]
