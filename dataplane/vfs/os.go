@@ -1,0 +1,4 @@
+package vfs
+
+// OS is the real file system.
+var OS FS
