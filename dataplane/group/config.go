@@ -70,8 +70,8 @@ type ClientInfo struct {
 }
 
 // Timers runs functions later: the broker's timing wheel, or the time package
-// under testing/synctest. f may append to the storage and give replies, so it
-// must run on a goroutine that nothing else waits for.
+// under testing/synctest. The functions given to it are quick: they start a
+// goroutine for what is to be done.
 type Timers interface {
 	// AfterFunc runs f once after d; stop reports whether it prevented that.
 	AfterFunc(d time.Duration, f func()) (stop func() bool)
