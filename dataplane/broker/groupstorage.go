@@ -59,10 +59,10 @@ func (s *groupStorage) Read(p int32, fn func(group.Record) error) error {
 		if err != nil {
 			return err
 		}
-		if slice == nil || slice.Len == 0 {
+		if slice.Len == 0 {
 			return nil
 		}
-		buf, at, err = readSlice(slice, buf, at, fn)
+		buf, at, err = readSlice(&slice, buf, at, fn)
 		if err != nil {
 			return fmt.Errorf("reading %s at %d: %w", offsetsPartition(p), at, err)
 		}
@@ -78,7 +78,7 @@ func readSlice(slice *commitlog.Slice, buf []byte, at int64, fn func(group.Recor
 		buf = make([]byte, slice.Len)
 	}
 	buf = buf[:slice.Len]
-	if _, err := slice.File.ReadAt(buf, slice.Pos); err != nil {
+	if _, err := slice.ReadInto(buf); err != nil {
 		return buf, at, err
 	}
 	next := at

@@ -215,14 +215,14 @@ func (b *Broker) openLogs(ctx context.Context) error {
 	b.wheel = purgatory.NewWheel()
 	b.onStop("timing wheel", func(context.Context) error { b.wheel.Close(); return nil })
 	b.isr = replication.NewISRSender(replication.ISRConfig{
-		BrokerID: b.cfg.ID, BrokerEpoch: b.epoch.Load, Controller: b.controllers.Do, Logger: b.log,
+		BrokerID: b.cfg.ID, BrokerEpoch: b.epoch.Load, Send: b.sendAlterPartition, Logger: b.log,
 	})
 	b.onStop("ISR changes", func(context.Context) error { b.isr.Close(); return nil })
 	b.fetchers = replication.NewFetchers(replication.Config{
-		BrokerID: b.cfg.ID, BrokerEpoch: b.epoch.Load, Dial: b.dialer.dial, Addr: b.brokerAddr,
-		Threads: b.cfg.ReplicaFetchers, MaxWait: b.cfg.ReplicaFetchWaitMax, MinBytes: b.cfg.ReplicaFetchMinBytes,
-		PartitionMaxBytes: b.cfg.ReplicaFetchMaxBytes, MaxBytes: b.cfg.ReplicaFetchResponseMaxBytes,
-		Backoff: b.cfg.ReplicaFetchBackoff, Logger: b.log,
+		BrokerID: b.cfg.ID, Dial: b.dialLeader,
+		Threads: b.cfg.ReplicaFetchers, WaitMax: b.cfg.ReplicaFetchWaitMax, MinBytes: b.cfg.ReplicaFetchMinBytes,
+		PartitionBytes: b.cfg.ReplicaFetchMaxBytes, ResponseBytes: b.cfg.ReplicaFetchResponseMaxBytes,
+		Backoff: b.cfg.ReplicaFetchBackoff, RequestTimeout: b.cfg.ReplicaSocketTimeout, Logger: b.log,
 	})
 	b.onStop("replica fetchers", func(context.Context) error { b.fetchers.Close(); return nil })
 	m, err := partition.NewManager(ctx, partition.Config{
@@ -278,14 +278,18 @@ func (b *Broker) hooks() partition.Hooks {
 	return h
 }
 
-// brokerAddr finds a broker's address on the inter-broker listener.
-func (b *Broker) brokerAddr(id int32) (string, bool) {
-	br := b.metadata.Image().Brokers[id]
-	if br == nil {
-		return "", false
+// dialLeader connects to a partition's leader: where the controller said it is,
+// or where the cluster's metadata has it.
+func (b *Broker) dialLeader(ctx context.Context, id int32, addr string) (replication.Conn, error) {
+	if br := b.metadata.Image().Brokers[id]; br != nil {
+		if e, ok := br.Endpoint(b.cfg.InterBrokerListener); ok {
+			addr = hostPort(e.Host, e.Port)
+		}
 	}
-	e, ok := br.Endpoint(b.cfg.InterBrokerListener)
-	return hostPort(e.Host, e.Port), ok
+	if addr == "" {
+		return nil, fmt.Errorf("the address of broker %d is not known", id)
+	}
+	return b.dialer.dial(ctx, addr)
 }
 
 func (b *Broker) startGroups(context.Context) error {
@@ -315,7 +319,11 @@ func (b *Broker) prepareController(context.Context) error {
 			if !ok {
 				return nil, fmt.Errorf("broker %d has no listener %s", to.ID, b.cfg.InterBrokerListener)
 			}
-			return b.dialer.dial(ctx, hostPort(e.Host, e.Port))
+			conn, err := b.dialer.dial(ctx, hostPort(e.Host, e.Port))
+			if err != nil {
+				return nil, err
+			}
+			return controllerPeer{conn}, nil
 		},
 		UncleanLeaderElection: b.uncleanByDefault(), AutoRebalance: b.cfg.AutoLeaderRebalance,
 		RebalanceInterval: b.cfg.LeaderImbalanceCheckInterval, ImbalancePercent: b.cfg.LeaderImbalancePercentage,
