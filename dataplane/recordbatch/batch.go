@@ -5,7 +5,6 @@
 package recordbatch
 
 import (
-	"encoding/binary"
 	"hash/crc32"
 )
 
@@ -59,22 +58,22 @@ var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 type Batch []byte
 
 // BaseOffset is the offset of the first record (also when that was compacted away).
-func (b Batch) BaseOffset() int64 { return int64(binary.BigEndian.Uint64(b[offBaseOffset:])) }
+func (b Batch) BaseOffset() int64 { return int64(be.Uint64(b[offBaseOffset:])) }
 
 // Length is the batch's size in bytes, the 12 bytes of base offset and length included.
-func (b Batch) Length() int { return int(int32(binary.BigEndian.Uint32(b[offLength:]))) + LogOverhead }
+func (b Batch) Length() int { return int(int32(be.Uint32(b[offLength:]))) + LogOverhead }
 
 // LeaderEpoch is the epoch of the leader that appended the batch.
-func (b Batch) LeaderEpoch() int32 { return int32(binary.BigEndian.Uint32(b[offLeaderEpoch:])) }
+func (b Batch) LeaderEpoch() int32 { return int32(be.Uint32(b[offLeaderEpoch:])) }
 
 // Magic is the format version.
 func (b Batch) Magic() int8 { return int8(b[offMagic]) }
 
 // CRC is the stored CRC-32C of everything from the attributes on.
-func (b Batch) CRC() uint32 { return binary.BigEndian.Uint32(b[offCRC:]) }
+func (b Batch) CRC() uint32 { return be.Uint32(b[offCRC:]) }
 
 // Attributes are the batch's flag bits.
-func (b Batch) Attributes() int16 { return int16(binary.BigEndian.Uint16(b[offAttributes:])) }
+func (b Batch) Attributes() int16 { return int16(be.Uint16(b[offAttributes:])) }
 
 // Codec is how the records are compressed.
 func (b Batch) Codec() Codec { return Codec(b.Attributes() & attrCodecMask) }
@@ -92,7 +91,7 @@ func (b Batch) IsControl() bool { return b.Attributes()&attrControl != 0 }
 func (b Batch) HasDeleteHorizon() bool { return b.Attributes()&attrDeleteHorizon != 0 }
 
 // LastOffsetDelta is LastOffset - BaseOffset.
-func (b Batch) LastOffsetDelta() int32 { return int32(binary.BigEndian.Uint32(b[offLastOffsetDelta:])) }
+func (b Batch) LastOffsetDelta() int32 { return int32(be.Uint32(b[offLastOffsetDelta:])) }
 
 // LastOffset is the offset of the last record.
 func (b Batch) LastOffset() int64 { return b.BaseOffset() + int64(b.LastOffsetDelta()) }
@@ -101,19 +100,19 @@ func (b Batch) LastOffset() int64 { return b.BaseOffset() + int64(b.LastOffsetDe
 func (b Batch) NextOffset() int64 { return b.LastOffset() + 1 }
 
 // FirstTimestamp is the base that record timestamps are relative to, ms since 1970.
-func (b Batch) FirstTimestamp() int64 { return int64(binary.BigEndian.Uint64(b[offFirstTimestamp:])) }
+func (b Batch) FirstTimestamp() int64 { return int64(be.Uint64(b[offFirstTimestamp:])) }
 
 // MaxTimestamp is the largest timestamp in the batch, ms since 1970.
-func (b Batch) MaxTimestamp() int64 { return int64(binary.BigEndian.Uint64(b[offMaxTimestamp:])) }
+func (b Batch) MaxTimestamp() int64 { return int64(be.Uint64(b[offMaxTimestamp:])) }
 
 // ProducerID is the idempotent producer, or NoProducerID.
-func (b Batch) ProducerID() int64 { return int64(binary.BigEndian.Uint64(b[offProducerID:])) }
+func (b Batch) ProducerID() int64 { return int64(be.Uint64(b[offProducerID:])) }
 
 // ProducerEpoch is the producer's epoch, or NoProducerEpoch.
-func (b Batch) ProducerEpoch() int16 { return int16(binary.BigEndian.Uint16(b[offProducerEpoch:])) }
+func (b Batch) ProducerEpoch() int16 { return int16(be.Uint16(b[offProducerEpoch:])) }
 
 // BaseSequence is the sequence number of the first record, or NoSequence.
-func (b Batch) BaseSequence() int32 { return int32(binary.BigEndian.Uint32(b[offBaseSequence:])) }
+func (b Batch) BaseSequence() int32 { return int32(be.Uint32(b[offBaseSequence:])) }
 
 // LastSequence is the sequence number of the last record; after 2^31-1 comes 0.
 func (b Batch) LastSequence() int32 {
@@ -128,7 +127,7 @@ func (b Batch) LastSequence() int32 {
 func AddSequence(seq, n int32) int32 { return int32((int64(seq) + int64(n)) & 0x7fffffff) }
 
 // Count is the number of records that the header claims.
-func (b Batch) Count() int32 { return int32(binary.BigEndian.Uint32(b[offCount:])) }
+func (b Batch) Count() int32 { return int32(be.Uint32(b[offCount:])) }
 
 // HasProducerID tells that the batch comes from an idempotent producer.
 func (b Batch) HasProducerID() bool { return b.ProducerID() >= 0 }
@@ -140,10 +139,10 @@ func (b Batch) Payload() []byte { return b[HeaderSize:] }
 func (b Batch) ComputeCRC() uint32 { return crc32.Checksum(b[offAttributes:], castagnoli) }
 
 // SetBaseOffset stamps the base offset; the checksum does not cover it.
-func (b Batch) SetBaseOffset(o int64) { binary.BigEndian.PutUint64(b[offBaseOffset:], uint64(o)) }
+func (b Batch) SetBaseOffset(o int64) { be.PutUint64(b[offBaseOffset:], uint64(o)) }
 
 // SetLeaderEpoch stamps the leader epoch; the checksum does not cover it.
-func (b Batch) SetLeaderEpoch(e int32) { binary.BigEndian.PutUint32(b[offLeaderEpoch:], uint32(e)) }
+func (b Batch) SetLeaderEpoch(e int32) { be.PutUint32(b[offLeaderEpoch:], uint32(e)) }
 
 // SetMaxTimestamp sets the largest timestamp and its kind, and the checksum anew
 // if anything changed. With logAppendTime every record is read with that time.
@@ -155,9 +154,9 @@ func (b Batch) SetMaxTimestamp(ms int64, logAppendTime bool) {
 	if attr == b.Attributes() && ms == b.MaxTimestamp() {
 		return
 	}
-	binary.BigEndian.PutUint16(b[offAttributes:], uint16(attr))
-	binary.BigEndian.PutUint64(b[offMaxTimestamp:], uint64(ms))
+	be.PutUint16(b[offAttributes:], uint16(attr))
+	be.PutUint64(b[offMaxTimestamp:], uint64(ms))
 	b.resetCRC()
 }
 
-func (b Batch) resetCRC() { binary.BigEndian.PutUint32(b[offCRC:], b.ComputeCRC()) }
+func (b Batch) resetCRC() { be.PutUint32(b[offCRC:], b.ComputeCRC()) }

@@ -1,7 +1,6 @@
 package recordbatch
 
 import (
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"iter"
@@ -39,7 +38,7 @@ func PeekLength(b []byte) (int, error) {
 	if len(b) < offMagic+1 {
 		return 0, ErrShort
 	}
-	n := int64(int32(binary.BigEndian.Uint32(b[offLength:]))) + LogOverhead
+	n := int64(int32(be.Uint32(b[offLength:]))) + LogOverhead
 	if m := int8(b[offMagic]); m != Magic {
 		if m < 0 || m > Magic || n < 26 {
 			return 0, fmt.Errorf("%w: magic %d, length %d", ErrCorrupt, m, n)
