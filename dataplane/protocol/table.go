@@ -53,8 +53,13 @@ type API struct {
 	// frame. It is taken from the memory budget before the frame is read.
 	Factor int
 
-	shape shape
+	shape   shape
+	aliases bool
 }
+
+// AliasesFrame reports whether the decoded body has byte fields, which alias
+// the frame. Strings never do.
+func (a *API) AliasesFrame() bool { return a.aliases }
 
 // Has reports whether all of f are set.
 func (a *API) Has(f Flags) bool { return a.Flags&f == f }
@@ -118,3 +123,7 @@ func UnsupportedApiVersions() *kmsg.ApiVersionsResponse {
 	r.ErrorCode = 35
 	return r
 }
+
+// AnswersAnyVersion reports whether a request of a version that is not served
+// is answered (see UnsupportedApiVersions) instead of ending the connection.
+func (a *API) AnswersAnyVersion() bool { return a.Key == keyApiVersions }
