@@ -145,7 +145,9 @@ func (s *ISRSender) putBack(cs []partition.ISRChange) {
 // send makes one request and hands out the answers; it returns the changes
 // that got none.
 func (s *ISRSender) send(batch []partition.ISRChange) (left []partition.ISRChange, err error) {
-	resp, err := s.cfg.Send(s.ctx, s.request(batch))
+	req := s.request(batch)
+	byID := req.Version >= alterByID
+	resp, err := s.cfg.Send(s.ctx, req)
 	if err != nil {
 		return batch, err
 	}
@@ -162,7 +164,7 @@ func (s *ISRSender) send(batch []partition.ISRChange) (left []partition.ISRChang
 		t := &resp.Topics[i]
 		for j := range t.Partitions {
 			k := key{n: t.Partitions[j].Partition}
-			if resp.Version >= alterByID {
+			if byID {
 				k.id = t.TopidID
 			} else {
 				k.name = t.Topic
@@ -172,7 +174,7 @@ func (s *ISRSender) send(batch []partition.ISRChange) (left []partition.ISRChang
 	}
 	for _, c := range batch {
 		k := key{n: c.TP.Partition}
-		if resp.Version >= alterByID {
+		if byID {
 			k.id = c.TopicID
 		} else {
 			k.name = c.TP.Topic
