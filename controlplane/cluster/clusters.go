@@ -114,7 +114,7 @@ func RequestDelete(ctx context.Context, tx pgx.Tx, tenant, id string, by By) (*O
 	if err := wake(ctx, tx, tenant, id); err != nil {
 		return nil, err
 	}
-	cancelled := &Problem{Type: "urn:penstock:cancelled", Title: "The cluster's deletion was asked for"}
+	cancelled := &Problem{Type: "urn:penstock:cancelled", Title: "The deletion of the cluster was asked for"}
 	if err := finishOperation(ctx, tx, tenant, id, OpClusterCreate, cancelled); err != nil {
 		return nil, err
 	}

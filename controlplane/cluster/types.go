@@ -19,6 +19,9 @@ type Problem struct {
 	Type   string `json:"type"` // stable, such as "urn:penstock:broker-start-failed"
 	Title  string `json:"title"`
 	Detail string `json:"detail,omitempty"` // fit for the tenant's eyes
+	// Retryable: the reconciler will try again by itself. Without it those who wait are told at
+	// once, since only another wish can help (a config value that the brokers refuse).
+	Retryable bool `json:"retryable"`
 }
 
 // Cluster is one row of clusters.
@@ -139,6 +142,9 @@ type ACL struct {
 }
 
 // Desired is all that is wanted inside a cluster, at one moment.
+//
+// An access rule that was deleted and made anew has two rows that mean the same on the brokers:
+// do the deletions first, and leave a rule on the brokers that a live row still wants.
 type Desired struct {
 	Topics []Topic
 	Quotas []Quota
