@@ -79,23 +79,6 @@ func (p *Ports) Take(port int) error {
 	return nil
 }
 
-// Hold reserves a port without asking whether somebody listens on it, for a
-// server of ours that already does. Failing is harmless: the listener itself
-// keeps others away while it lives.
-func (p *Ports) Hold(port int) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if port == 0 || p.held[port] != nil {
-		return
-	}
-	if l, err := net.Listen("unix", "@penstock-port-"+strconv.Itoa(port)); err == nil {
-		if p.held == nil {
-			p.held = map[int]net.Listener{}
-		}
-		p.held[port] = l
-	}
-}
-
 // Release gives ports back; without arguments, all.
 func (p *Ports) Release(ports ...int) {
 	p.mu.Lock()

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"hash/fnv"
 	"io"
 	"log/slog"
 	"net"
@@ -13,7 +14,6 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
-	"sync"
 	"syscall"
 	"time"
 
@@ -52,7 +52,6 @@ type ProcessConfig struct {
 type Process struct {
 	c     ProcessConfig
 	ports Ports
-	locks sync.Map // Ref -> *sync.Mutex: two calls for one broker take turns
 }
 
 var _ Engine = (*Process)(nil)
@@ -77,6 +76,10 @@ const (
 	supervisorLock = "supervisor.lock"
 	brokerFile     = "broker.pid"
 	stoppedFile    = "stopped"
+	doneFile       = "stopped.done"
+
+	// In the engine's folder: the locks of all its brokers.
+	lockFile = "engine.lock"
 
 	maxLogFile = 16 << 20
 )
@@ -115,10 +118,11 @@ func (e *Process) dir(r Ref) string {
 	return filepath.Join(e.c.Dir, r.ClusterID, strconv.Itoa(int(r.BrokerID)))
 }
 
-func (e *Process) lock(r Ref) func() {
-	m, _ := e.locks.LoadOrStore(r, new(sync.Mutex))
-	m.(*sync.Mutex).Lock()
-	return m.(*sync.Mutex).Unlock
+// lock lets calls for one broker take turns, also those of other processes.
+func (e *Process) lock(r Ref) (unlock func(), err error) {
+	h := fnv.New32a()
+	h.Write([]byte(r.String()))
+	return process.LockSlot(filepath.Join(e.c.Dir, lockFile), h.Sum32())
 }
 
 // Ensure implements Engine.
@@ -126,7 +130,11 @@ func (e *Process) Ensure(ctx context.Context, s BrokerSpec) (BrokerStatus, error
 	if err := s.validate(); err != nil {
 		return BrokerStatus{}, err
 	}
-	defer e.lock(s.Ref)()
+	unlock, err := e.lock(s.Ref)
+	if err != nil {
+		return BrokerStatus{}, err
+	}
+	defer unlock()
 	dir, la, watched, err := e.prepare(s)
 	if err != nil {
 		return BrokerStatus{}, err
@@ -158,7 +166,11 @@ func (e *Process) Reserve(_ context.Context, s BrokerSpec) (Endpoints, error) {
 	if err := s.validate(); err != nil {
 		return Endpoints{}, err
 	}
-	defer e.lock(s.Ref)()
+	unlock, err := e.lock(s.Ref)
+	if err != nil {
+		return Endpoints{}, err
+	}
+	defer unlock()
 	_, la, _, err := e.prepare(s)
 	return Endpoints{Host: "127.0.0.1", ClientPort: la.ClientPort, InternalPort: la.InternalPort}, err
 }
@@ -181,8 +193,11 @@ func (e *Process) prepare(s BrokerSpec) (dir string, la launch, watched bool, er
 		return fail(err)
 	}
 	if watched {
-		e.ports.Hold(la.ClientPort)
-		e.ports.Hold(la.InternalPort)
+		// The broker holds its ports itself now. Were they reserved on, an engine
+		// that takes over from this one would take them for another's.
+		if Answers(loopback(la.ClientPort)) {
+			e.ports.Release(la.ClientPort, la.InternalPort)
+		}
 		return dir, la, true, nil
 	}
 	if err := e.choosePorts(&la, s); err != nil {
@@ -261,7 +276,11 @@ func (e *Process) Stop(ctx context.Context, r Ref) error {
 	if err := r.validate(); err != nil {
 		return err
 	}
-	defer e.lock(r)()
+	unlock, err := e.lock(r)
+	if err != nil {
+		return err
+	}
+	defer unlock()
 	return Halt(ctx, e.dir(r), e.c.Grace)
 }
 
@@ -285,7 +304,11 @@ func (e *Process) Remove(ctx context.Context, r Ref) error {
 	if err := r.validate(); err != nil {
 		return err
 	}
-	defer e.lock(r)()
+	unlock, err := e.lock(r)
+	if err != nil {
+		return err
+	}
+	defer unlock()
 	dir := e.dir(r)
 	if err := Halt(ctx, dir, e.c.Grace); err != nil {
 		return err
@@ -293,8 +316,7 @@ func (e *Process) Remove(ctx context.Context, r Ref) error {
 	if err := e.c.fault("stopped"); err != nil {
 		return err
 	}
-	la, err := readLaunch(dir)
-	if err == nil {
+	if la, err := readLaunch(dir); err == nil {
 		e.ports.Release(la.ClientPort, la.InternalPort)
 	}
 	// Moved aside first: a half-deleted folder must not look like a broker.

@@ -14,6 +14,8 @@
 //	broker.pid       the same for the broker; absent while it does not run
 //	stopped          exists while the broker shall stay stopped, also over
 //	                 restarts of the supervisor
+//	stopped.done     made by the supervisor once a stop has been carried out,
+//	                 removed with the next start
 //
 // Control: make or remove the file stopped, then send the supervisor SIGHUP. It
 // ends the broker with SIGTERM (a controlled shutdown, so it may take a while),
@@ -33,6 +35,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"sync"
 	"syscall"
 	"time"
 
@@ -45,6 +48,7 @@ const (
 	SupervisorFile = "supervisor.pid"
 	BrokerFile     = "broker.pid"
 	StoppedFile    = "stopped"
+	DoneFile       = "stopped.done"
 )
 
 // ErrRunning says that the folder has a living supervisor already.
@@ -98,6 +102,10 @@ func Run(ctx context.Context, c Config) error {
 	// A pid file left by a killed supervisor names a broker that died with it.
 	defer os.Remove(filepath.Join(c.Dir, BrokerFile))
 
+	if !c.Lifeline.Zero() && !c.Lifeline.Alive() {
+		c.Logger.Info("lifeline is gone: nothing started", "pid", c.Lifeline.PID)
+		return nil
+	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	watched := make(chan struct{})
@@ -115,6 +123,7 @@ func Run(ctx context.Context, c Config) error {
 		}
 	}()
 	orders := make(chan process.Order)
+	var acks sync.WaitGroup
 	relayed := make(chan struct{})
 	go func() {
 		defer close(relayed)
@@ -128,10 +137,18 @@ func Run(ctx context.Context, c Config) error {
 					cancel(nil)
 					return
 				}
+				done := make(chan struct{})
+				run := !stopped(c.Dir)
 				select {
-				case orders <- process.Order{Run: !stopped(c.Dir)}:
+				case orders <- process.Order{Run: run, Done: done}:
 				case <-ctx.Done():
 					return
+				}
+				if !run {
+					acks.Go(func() {
+						<-done
+						c.acknowledge()
+					})
 				}
 			}
 		}
@@ -145,7 +162,15 @@ func Run(ctx context.Context, c Config) error {
 	cancel(nil)
 	<-watched
 	<-relayed
+	acks.Wait()
 	return nil
+}
+
+// acknowledge tells those who asked for a stop that it is done.
+func (c Config) acknowledge() {
+	if err := os.WriteFile(filepath.Join(c.Dir, DoneFile), nil, 0o600); err != nil {
+		c.Logger.Error("cannot acknowledge the stop", "err", err)
+	}
 }
 
 func (c Config) withDefaults() Config {
@@ -176,6 +201,7 @@ func (c Config) start() (*process.Child, error) {
 func (c Config) event(e process.Event) {
 	file := filepath.Join(c.Dir, BrokerFile)
 	if e.Kind == process.Started {
+		_ = os.Remove(filepath.Join(c.Dir, DoneFile))
 		if err := process.WriteFile(file, e.ID); err != nil {
 			c.Logger.Error("cannot write the broker's pid", "err", err)
 		}

@@ -123,7 +123,7 @@ func ReapOrphans() {
 		if own.pids[pid] {
 			continue
 		}
-		if st, err := readStat(pid); err == nil && st.ppid == self && st.state == 'Z' {
+		if st, err := readStat(pid); err == nil && st.ppid == self && st.dead() {
 			var ws syscall.WaitStatus
 			_, _ = syscall.Wait4(pid, &ws, syscall.WNOHANG, nil)
 		}
@@ -138,7 +138,7 @@ func Descendants(root int) []ID {
 	}
 	var all []node
 	for _, pid := range pids() {
-		if st, err := readStat(pid); err == nil && st.state != 'Z' && st.state != 'X' {
+		if st, err := readStat(pid); err == nil && !st.dead() {
 			all = append(all, node{ID{PID: pid, Start: st.start}, st.ppid})
 		}
 	}

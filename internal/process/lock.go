@@ -53,3 +53,22 @@ func Locked(path string) (bool, error) {
 func wholeFile() *unix.Flock_t {
 	return &unix.Flock_t{Type: unix.F_WRLCK, Whence: io.SeekStart}
 }
+
+// LockSlot waits for one of the many locks in one file, numbered by slot, and
+// returns what gives it back. Holders may be in one process or in several.
+func LockSlot(path string, slot uint32) (unlock func(), err error) {
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR|syscall.O_CLOEXEC, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	l := &unix.Flock_t{Type: unix.F_WRLCK, Whence: io.SeekStart, Start: int64(slot), Len: 1}
+	for {
+		switch err := unix.FcntlFlock(f.Fd(), unix.F_OFD_SETLKW, l); {
+		case err == nil:
+			return func() { f.Close() }, nil
+		case !errors.Is(err, unix.EINTR):
+			f.Close()
+			return nil, fmt.Errorf("lock %s: %w", path, err)
+		}
+	}
+}

@@ -64,7 +64,7 @@ func Lookup(pid int) (ID, error) {
 	if err != nil {
 		return ID{}, err
 	}
-	if st.state == 'Z' || st.state == 'X' {
+	if st.dead() {
 		return ID{}, ErrGone
 	}
 	return ID{PID: pid, Start: st.start}, nil
@@ -235,10 +235,15 @@ func WriteAtomic(path string, content []byte, mode os.FileMode) error {
 }
 
 type stat struct {
-	state byte
-	ppid  int
-	start uint64
+	state   byte
+	ppid    int
+	threads int
+	start   uint64
 }
+
+// dead says that nothing of the process is left but its entry. A zombie whose
+// other threads are still on their way out holds its files and locks yet.
+func (s stat) dead() bool { return s.state == 'X' || s.state == 'Z' && s.threads <= 1 }
 
 func readStat(pid int) (stat, error) {
 	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
@@ -262,9 +267,13 @@ func readStat(pid int) (stat, error) {
 	if err != nil {
 		return stat{}, fmt.Errorf("parse /proc/%d/stat: parent %q", pid, f[1])
 	}
+	threads, err := strconv.Atoi(f[17])
+	if err != nil {
+		return stat{}, fmt.Errorf("parse /proc/%d/stat: threads %q", pid, f[17])
+	}
 	start, err := strconv.ParseUint(f[19], 10, 64)
 	if err != nil {
 		return stat{}, fmt.Errorf("parse /proc/%d/stat: start %q", pid, f[19])
 	}
-	return stat{state: f[0][0], ppid: ppid, start: start}, nil
+	return stat{state: f[0][0], ppid: ppid, threads: threads, start: start}, nil
 }
