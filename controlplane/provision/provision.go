@@ -30,6 +30,9 @@ type Ref struct {
 
 func (r Ref) String() string { return r.ClusterID + "/" + strconv.Itoa(int(r.BrokerID)) }
 
+// Chroot is where in ZooKeeper a cluster lives.
+func Chroot(clusterID string) string { return "/clusters/" + clusterID }
+
 func (r Ref) validate() error {
 	if r.ClusterID == "" || r.ClusterID != filepath.Base(r.ClusterID) || r.ClusterID[0] == '.' {
 		return fmt.Errorf("%w: cluster id %q", ErrInvalid, r.ClusterID)
