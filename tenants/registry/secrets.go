@@ -136,6 +136,26 @@ func Secrets(ctx context.Context, tx pgx.Tx, tenant string, o Owner) ([]Secret, 
 		AND (account_id = $2 OR service_account_id = $3) ORDER BY id`, tenant, nullable(o.AccountID), nullable(o.ServiceAccountID))
 }
 
+// SecretsByOwner lists the secrets of many accounts at once, by account id.
+func SecretsByOwner(ctx context.Context, tx pgx.Tx, tenant string, owners []string) (map[string][]Secret, error) {
+	rows, err := tx.Query(ctx, `SELECT coalesce(account_id, service_account_id), `+secretColumns+` FROM secrets
+		WHERE tenant_id = $1 AND (account_id = ANY($2) OR service_account_id = ANY($2)) ORDER BY id`, tenant, owners)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	out := map[string][]Secret{}
+	for rows.Next() {
+		var owner string
+		var s Secret
+		if err := rows.Scan(&owner, &s.ID, &s.Prefix, &s.ExpiresAt, &s.LastUsedAt, &s.CreatedAt); err != nil {
+			return nil, err
+		}
+		out[owner] = append(out[owner], s)
+	}
+	return out, rows.Err()
+}
+
 // RevokeSecret removes a secret: it gets no new token from now on.
 func RevokeSecret(ctx context.Context, tx pgx.Tx, tenant string, o Owner, id string) error {
 	tag, err := tx.Exec(ctx, `DELETE FROM secrets WHERE tenant_id = $1 AND id = $2
