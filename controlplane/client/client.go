@@ -126,6 +126,9 @@ func (c *Client) do(ctx context.Context, k call, out any) error {
 		if err == nil || !again || try >= c.cfg.Retries || ctx.Err() != nil {
 			return err
 		}
+		if hasStatus(err, http.StatusUnauthorized) && try > 0 {
+			return err // a fresh token was refused as well
+		}
 		select {
 		case <-ctx.Done():
 			return errors.Join(ctx.Err(), err)
