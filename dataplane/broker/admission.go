@@ -20,7 +20,30 @@ func (b *Broker) startAdmission(ctx context.Context) error {
 	if err := b.startACLs(ctx); err != nil {
 		return err
 	}
-	return b.startLogins(ctx)
+	return b.startLogins()
+}
+
+func (b *Broker) startACLs(ctx context.Context) error {
+	if !b.cfg.ACLs {
+		return nil
+	}
+	a, err := auth.OpenAuthorizer(ctx, auth.AuthorizerConfig{
+		Store: auth.NewZooKeeperStore(b.zk, b.log), SuperUsers: b.cfg.SuperUsers,
+		AllowEveryoneIfNoACL: b.cfg.AllowEveryoneIfNoACL, Logger: b.log,
+	})
+	if err != nil {
+		return err
+	}
+	b.acls = a
+	b.onStop("ACLs", func(context.Context) error { a.Close(); return nil })
+	stop, err := auth.Watch(ctx, b.zk, a, b.log)
+	if err != nil {
+		return err
+	}
+	b.onStop("ACL changes", func(context.Context) error { stop(); return nil })
+	// A change between the first reading and the watch has no notification that
+	// is sure to be seen.
+	return a.Reload(ctx)
 }
 
 func (b *Broker) loadQuotas(ctx context.Context) error {
@@ -53,12 +76,12 @@ func (b *Broker) exempt(r *listener.Request) bool {
 		r.Conn.Listener() == b.cfg.InterBrokerListener && len(b.cfg.Listeners) > 1
 }
 
-func (b *Broker) startLogins(ctx context.Context) error {
+func (b *Broker) startLogins() error {
 	for _, e := range b.cfg.Listeners {
 		if !e.SASL() {
 			continue
 		}
-		s, err := auth.NewServer(ctx, b.cfg.SASL(e.Name), b.log)
+		s, err := auth.ForListener(b.cfg, e.Name, b.log)
 		if err != nil {
 			return err
 		}

@@ -91,11 +91,6 @@ func (l *controllerLink) find(ctx context.Context) (int32, string, error) {
 	return id, hostPort(e.Host, e.Port), nil
 }
 
-// controllerPeer is a connection as the controller wants it.
-type controllerPeer struct{ *peer.Conn }
-
-func (p controllerPeer) Close() { _ = p.Conn.Close() }
-
 func (b *Broker) sendAlterPartition(ctx context.Context, req *kmsg.AlterPartitionRequest) (*kmsg.AlterPartitionResponse, error) {
 	resp, err := b.controllers.Do(ctx, req)
 	if err != nil {

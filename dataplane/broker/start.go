@@ -26,6 +26,7 @@ import (
 	"penstock/dataplane/metadata"
 	"penstock/dataplane/meter"
 	"penstock/dataplane/partition"
+	"penstock/dataplane/protocol"
 	"penstock/dataplane/purgatory"
 	"penstock/dataplane/replication"
 	"penstock/dataplane/vfs"
@@ -77,7 +78,7 @@ func Start(ctx context.Context, cfg *config.Broker, log *slog.Logger) (b *Broker
 
 func (b *Broker) openDirs(context.Context) error {
 	for _, path := range b.cfg.LogDirs {
-		d, err := commitlog.OpenDir(vfs.OS(), path)
+		d, err := commitlog.OpenDir(vfs.OS, path)
 		if err != nil {
 			return err
 		}
@@ -91,7 +92,7 @@ func (b *Broker) openDirs(context.Context) error {
 func (b *Broker) bind(context.Context) error {
 	memory := admission.NewMemory(requestMemory(b.cfg))
 	conns := admission.NewConnections(connectionLimits(b.cfg))
-	pool := listener.NewPool()
+	pool := protocol.NewPool()
 	b.logins = map[string]*auth.Server{}
 	for _, e := range b.cfg.Listeners {
 		if strings.HasSuffix(e.Protocol, "SSL") {
@@ -132,13 +133,11 @@ func requestMemory(cfg *config.Broker) int64 {
 
 func connectionLimits(cfg *config.Broker) admission.ConnectionLimits {
 	l := admission.ConnectionLimits{
-		Max: cfg.MaxConnections, MaxPerIP: cfg.MaxConnectionsPerIP, PerListener: cfg.ListenerMaxConnections, Overrides: map[string]int{},
+		Max: cfg.MaxConnections, MaxPerIP: cfg.MaxConnectionsPerIP, PerListener: cfg.ListenerMaxConnections,
+		Overrides: cfg.MaxConnectionsPerIPFor,
 	}
 	if len(cfg.Listeners) > 1 {
 		l.Protected = cfg.InterBrokerListener
-	}
-	for ip, n := range cfg.MaxConnectionsPerIPFor {
-		l.Overrides[ip.String()] = n
 	}
 	return l
 }
@@ -183,11 +182,9 @@ func (b *Broker) identify(ctx context.Context) error {
 	}
 	b.metadata = metadata.NewCache(id)
 	b.topics = &topicConfigs{ctx: b.ctx, broker: b.cfg, zk: b.zk, log: b.log, known: map[string]partition.TopicConfig{}}
-	user, password := "", ""
-	if l, ok := b.cfg.Listener(b.cfg.InterBrokerListener); ok && l.SASL() {
-		if user, password, err = auth.PlainCredentials(b.cfg.SASL(b.cfg.InterBrokerListener).JAAS); err != nil {
-			return err
-		}
+	user, password, _, err := auth.InterBrokerCredentials(b.cfg)
+	if err != nil {
+		return err
 	}
 	b.dialer = &dialer{
 		listener: b.cfg.InterBrokerListener, user: user, password: password,
@@ -226,7 +223,7 @@ func (b *Broker) openLogs(ctx context.Context) error {
 	})
 	b.onStop("replica fetchers", func(context.Context) error { b.fetchers.Close(); return nil })
 	m, err := partition.NewManager(ctx, partition.Config{
-		BrokerID: b.cfg.ID, BrokerEpoch: b.epoch.Load, FS: vfs.OS(), Dirs: b.dirs,
+		BrokerID: b.cfg.ID, BrokerEpoch: b.epoch.Load, FS: vfs.OS, Dirs: b.dirs,
 		Topic: b.topics.get,
 		Known: func(tp partition.TopicPartition) bool {
 			return b.metadata.Image().Partition(tp.Topic, tp.Partition) != nil
@@ -319,11 +316,7 @@ func (b *Broker) prepareController(context.Context) error {
 			if !ok {
 				return nil, fmt.Errorf("broker %d has no listener %s", to.ID, b.cfg.InterBrokerListener)
 			}
-			conn, err := b.dialer.dial(ctx, hostPort(e.Host, e.Port))
-			if err != nil {
-				return nil, err
-			}
-			return controllerPeer{conn}, nil
+			return b.dialer.dial(ctx, hostPort(e.Host, e.Port))
 		},
 		UncleanLeaderElection: b.uncleanByDefault(), AutoRebalance: b.cfg.AutoLeaderRebalance,
 		RebalanceInterval: b.cfg.LeaderImbalanceCheckInterval, ImbalancePercent: b.cfg.LeaderImbalancePercentage,

@@ -139,7 +139,7 @@ func (h *Handler) Keys() []int16 {
 
 // authorize asks whether the caller may do op on the resource.
 func (h *Handler) authorize(r *listener.Request, op kmsg.ACLOperation, typ kmsg.ACLResourceType, name string) bool {
-	return h.ACLs == nil || h.ACLs.Authorize(r.Conn.Principal(), host(r.Conn), op, typ, name)
+	return h.ACLs.Authorize(r.Conn.Principal(), host(r.Conn), op, typ, name)
 }
 
 // clusterName is the name of the one resource of type Cluster.

@@ -26,7 +26,7 @@ import (
 func main() {
 	args := os.Args[1:]
 	if len(args) > 0 && args[0] == "supervise" {
-		os.Exit(supervise.Main(args[1:]))
+		os.Exit(supervise.Main(args[1:], os.Stderr))
 	}
 	if err := run(args); err != nil {
 		fmt.Fprintln(os.Stderr, "penstock-broker:", err)
