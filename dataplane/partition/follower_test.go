@@ -116,6 +116,28 @@ func TestTruncationByEpochs(t *testing.T) {
 	}
 }
 
+// A replica that led an epoch and wrote nothing knows an epoch that nobody else
+// does. Nothing of its log has to go, but that epoch has.
+func TestEpochWithoutRecordsIsForgotten(t *testing.T) {
+	inBubble(t, func(r *rig) {
+		r.lead(tpA, 1, 1)
+		r.put(tpA, 3, "v")
+		r.lead(tpA, 2, 1)
+		r.follow(tpA, 2, 3)
+		p := r.m.Partition(tpA)
+		st, err := p.FetchState(3)
+		if err != nil || st.LastEpoch != 2 {
+			t.Fatalf("state %+v, %v", st, err)
+		}
+		if err := p.TruncateDiverging(3, 1, 3); err != nil {
+			t.Fatal(err)
+		}
+		if st, err := p.FetchState(3); err != nil || st.LastEpoch != 1 || st.Offset != 3 {
+			t.Errorf("state %+v, %v", st, err)
+		}
+	})
+}
+
 func TestFollowerStartsOverWhereTheLeaderBegins(t *testing.T) {
 	inBubble(t, func(r *rig) {
 		r.follow(tpA, 2, 1)
