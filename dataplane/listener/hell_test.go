@@ -172,9 +172,11 @@ func TestMemoryStaysBoundedUnderManyHostileConnections(t *testing.T) {
 	if grew := int64(now.HeapAlloc) - int64(before.HeapAlloc); grew > bound {
 		t.Errorf("heap grew by %d KiB, bound %d KiB", grew>>10, bound>>10)
 	}
+	b.mu.Lock()
 	if b.peak > limit {
 		t.Errorf("budget exceeded: %d", b.peak)
 	}
+	b.mu.Unlock()
 	for _, c := range cs[1:2] {
 		c.mustClose() // slow senders are cut
 	}
