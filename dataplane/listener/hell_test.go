@@ -227,3 +227,35 @@ func TestRequestsWaitForTheBudgetWhileTheLoginGoesOn(t *testing.T) {
 	first.receive()
 	second.receive()
 }
+
+func TestHalfClosedClientStillGetsItsReply(t *testing.T) {
+	var g gate
+	l := start(t, Config{Handler: g.handle})
+	c := dial(t, l)
+	c.send(metadata())
+	closeWrite(c)
+	g.get(t, 0).Reply(kmsg.NewPtrMetadataResponse())
+	c.receive()
+	c.mustClose()
+}
+
+// A request of a connection that has vanished is answered into the void.
+func TestVanishedClientLeaksNothing(t *testing.T) {
+	var g gate
+	b := newBudget(1 << 20)
+	l := start(t, Config{Handler: g.handle, Budget: b})
+	for i := range 4 {
+		c := dial(t, l)
+		c.send(produce(-1, []byte("x")))
+		g.get(t, i)
+		c.Conn.(interface{ SetLinger(int) error }).SetLinger(0) // reset
+		c.Close()
+	}
+	waitFor(t, "all connections gone", func() bool { return l.Stats().Open == 0 })
+	for i := range 4 {
+		g.get(t, i).Reply(kmsg.NewPtrProduceResponse())
+	}
+	if b.inUse() != 0 {
+		t.Errorf("budget in use %d", b.inUse())
+	}
+}
