@@ -93,6 +93,7 @@ func TestOldVersionsOfLeaderAndISRAndStopReplica(t *testing.T) {
 		for _, v := range []int16{0, 2} {
 			stop := kmsg.NewPtrStopReplicaRequest()
 			stop.SetVersion(v)
+			stop.ControllerEpoch = 1
 			stop.Topics = append(stop.Topics, kmsg.StopReplicaRequestTopic{Topic: "old", Partition: 0, Partitions: []int32{0}})
 			if resp := r.m.StopReplica(stop); len(resp.Partitions) != 1 || resp.Partitions[0].ErrorCode != 0 {
 				t.Errorf("version %d: %+v", v, resp)
