@@ -48,8 +48,9 @@ type Result struct {
 	// exchange goes on with another SaslAuthenticate.
 	Done      bool
 	Principal string // "User:name", when Done
-	// LifetimeMs is session_lifetime_ms of the reply (v1 on); 0 when there is
-	// no limit and also when the credential's time is already over (KIP-368).
+	// LifetimeMs is session_lifetime_ms of the reply (v1 on, KIP-368); 0 when
+	// there is no limit. A credential whose time is already over (within the
+	// clock skew) gives 1, so that nobody takes it for unlimited.
 	LifetimeMs int64
 	// Expires is when the session ends: from then on any request but SASL's
 	// closes the connection. Zero means never. It holds for clients of
@@ -57,8 +58,8 @@ type Result struct {
 	Expires time.Time
 }
 
-// ServerConfig is the login of one listener.
-type ServerConfig struct {
+// serverConfig is the login of one listener.
+type serverConfig struct {
 	Mechanisms []string          // those enabled, of Plain and OAuthBearer
 	Users      map[string]string // PLAIN: password by name
 	Tokens     *Verifier         // OAUTHBEARER
@@ -69,14 +70,14 @@ type ServerConfig struct {
 
 // Server holds the mechanisms of one listener.
 type Server struct {
-	cfg   ServerConfig
+	cfg   serverConfig
 	plain *plainUsers
 	log   *slog.Logger
-	keys  *Keys // owned, when made by ForListener
+	keys  *Keys // owned, when made by NewServer
 }
 
-// NewServer checks the configuration.
-func NewServer(cfg ServerConfig) (*Server, error) {
+// newServer checks the configuration.
+func newServer(cfg serverConfig) (*Server, error) {
 	if len(cfg.Mechanisms) == 0 {
 		return nil, errors.New("auth: no SASL mechanism enabled")
 	}
@@ -165,8 +166,11 @@ func (s *Session) Handshake(mechanism string) (mechanisms []string, err error) {
 // Authenticate answers SaslAuthenticate. An error is always an *Error: send its
 // text and code, then close the connection (after
 // connection.failed.authentication.delay.ms).
-func (s *Session) Authenticate(ctx context.Context, in []byte) (Result, error) {
-	res, err := s.step(ctx, in)
+//
+// It may wait some seconds for a read of the issuer's keys, so it must not run
+// where other connections wait for it.
+func (s *Session) Authenticate(in []byte) (Result, error) {
+	res, err := s.step(context.Background(), in)
 	if err != nil {
 		s.state = dead
 		s.srv.log.Info("login refused", "mechanism", s.mechanism, "cause", err.Cause)
@@ -237,7 +241,7 @@ func (s *Session) lifetime(res *Result, tokenExpires time.Time) {
 	if res.Expires.Before(now) {
 		res.Expires = now
 	}
-	res.LifetimeMs = res.Expires.Sub(now).Milliseconds()
+	res.LifetimeMs = max(1, res.Expires.Sub(now).Milliseconds())
 }
 
 func clip(s string) string {
