@@ -14,11 +14,11 @@ var ErrTooManyConnections = errors.New("too many connections")
 // ConnectionLimits are Kafka's max.connections settings (KIP-402). Zero or less
 // is no limit, save in Overrides.
 type ConnectionLimits struct {
-	Max         int            // max.connections, over all listeners
-	MaxPerIP    int            // max.connections.per.ip
-	Overrides   map[string]int // max.connections.per.ip.overrides, by netip.Addr.String(); 0 refuses the address
-	PerListener map[string]int // listener.name.NAME.max.connections
-	Protected   string         // the inter-broker listener, when there is more than one: Max never refuses it
+	Max         int                // max.connections, over all listeners
+	MaxPerIP    int                // max.connections.per.ip
+	Overrides   map[netip.Addr]int // max.connections.per.ip.overrides; 0 refuses the address
+	PerListener map[string]int     // listener.name.NAME.max.connections
+	Protected   string             // the inter-broker listener, when there is more than one: Max never refuses it
 }
 
 // Connections counts the broker's connections.
@@ -49,7 +49,7 @@ func (c *Connections) Accept(listener string, ip netip.Addr) (release func(), er
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	l := &c.limits
-	if m, ok := l.Overrides[ip.String()]; ok {
+	if m, ok := l.Overrides[ip]; ok {
 		if c.byIP[ip] >= m {
 			return nil, fmt.Errorf("%w from %s: max.connections.per.ip.overrides allows %d", ErrTooManyConnections, ip, m)
 		}

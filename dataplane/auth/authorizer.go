@@ -179,13 +179,15 @@ var operationsOf = map[kmsg.ACLResourceType][]kmsg.ACLOperation{
 	kmsg.ACLResourceTypeTransactionalId: {kmsg.ACLOperationWrite, kmsg.ACLOperationDescribe},
 }
 
-// Describe lists the bindings that a filter selects, in a fixed order. A filter
-// that Check refuses selects none.
-func (a *Authorizer) Describe(f Filter) []Binding {
-	if a == nil || f.Check() != nil {
-		return nil
+// Describe lists the bindings that a filter selects, in a fixed order.
+func (a *Authorizer) Describe(f Filter) ([]Binding, error) {
+	if a == nil {
+		return nil, fmt.Errorf("%w: no authorizer is configured", ErrSecurityDisabled)
 	}
-	return a.index.Load().find(&f)
+	if err := f.Check(); err != nil {
+		return nil, err
+	}
+	return a.index.Load().find(&f), nil
 }
 
 func (x *aclIndex) find(f *Filter) []Binding {
@@ -242,32 +244,42 @@ func (a *Authorizer) Create(ctx context.Context, bindings []Binding) []error {
 	return errs
 }
 
-// Delete removes the bindings that each filter selects. Of each filter it
-// returns what is gone, and an error if the filter is bad or something that it
-// selected is still there. A binding that several filters select is reported
-// for the first.
-func (a *Authorizer) Delete(ctx context.Context, filters []Filter) ([][]Binding, []error) {
-	deleted, errs := make([][]Binding, len(filters)), make([]error, len(filters))
+// Deleted is what became of one filter of Delete.
+type Deleted struct {
+	Err     error // of the filter as a whole
+	Matched []DeletedBinding
+}
+
+// DeletedBinding is one binding that a filter selected; Err says that it is
+// still there.
+type DeletedBinding struct {
+	Binding
+	Err error
+}
+
+// Delete removes the bindings that each filter selects. A binding that several
+// filters select is reported for the first.
+func (a *Authorizer) Delete(ctx context.Context, filters []Filter) []Deleted {
+	out := make([]Deleted, len(filters))
 	if a == nil {
-		for i := range errs {
-			errs[i] = fmt.Errorf("%w: no authorizer is configured", ErrSecurityDisabled)
+		for i := range out {
+			out[i].Err = fmt.Errorf("%w: no authorizer is configured", ErrSecurityDisabled)
 		}
-		return deleted, errs
+		return out
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	x := a.index.Load()
 	taken := make(map[Binding]bool)
 	groups := make(map[Resource][]Entry)
-	selected := make([][]Binding, len(filters))
 	for i := range filters {
-		if errs[i] = filters[i].Check(); errs[i] != nil {
+		if out[i].Err = filters[i].Check(); out[i].Err != nil {
 			continue
 		}
 		for _, b := range x.find(&filters[i]) {
 			if !taken[b] {
 				taken[b] = true
-				selected[i] = append(selected[i], b)
+				out[i].Matched = append(out[i].Matched, DeletedBinding{Binding: b})
 				groups[b.Resource] = append(groups[b.Resource], b.Entry)
 			}
 		}
@@ -279,14 +291,10 @@ func (a *Authorizer) Delete(ctx context.Context, filters []Filter) ([][]Binding,
 			failed[r] = err
 		}
 	}
-	for i := range selected {
-		for _, b := range selected[i] {
-			if err := failed[b.Resource]; err != nil {
-				errs[i] = err
-				continue
-			}
-			deleted[i] = append(deleted[i], b)
+	for i := range out {
+		for j := range out[i].Matched {
+			out[i].Matched[j].Err = failed[out[i].Matched[j].Resource]
 		}
 	}
-	return deleted, errs
+	return out
 }

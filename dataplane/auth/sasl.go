@@ -58,8 +58,8 @@ type Result struct {
 	Expires time.Time
 }
 
-// serverConfig is the login of one listener.
-type serverConfig struct {
+// ServerConfig is the login of one listener.
+type ServerConfig struct {
 	Mechanisms []string          // those enabled, of Plain and OAuthBearer
 	Users      map[string]string // PLAIN: password by name
 	Tokens     *Verifier         // OAUTHBEARER
@@ -70,14 +70,14 @@ type serverConfig struct {
 
 // Server holds the mechanisms of one listener.
 type Server struct {
-	cfg   serverConfig
+	cfg   ServerConfig
 	plain *plainUsers
 	log   *slog.Logger
-	keys  *Keys // owned, when made by NewServer
+	keys  *Keys // owned, when made by ForListener
 }
 
-// newServer checks the configuration.
-func newServer(cfg serverConfig) (*Server, error) {
+// NewServer checks the configuration.
+func NewServer(cfg ServerConfig) (*Server, error) {
 	if len(cfg.Mechanisms) == 0 {
 		return nil, errors.New("auth: no SASL mechanism enabled")
 	}
@@ -163,14 +163,12 @@ func (s *Session) Handshake(mechanism string) (mechanisms []string, err error) {
 	return enabled, nil
 }
 
-// Authenticate answers SaslAuthenticate. An error is always an *Error: send its
+// Authenticate answers SaslAuthenticate. It may wait some seconds, at most
+// until ctx is done, for a read of the issuer's keys. An error is always an *Error: send its
 // text and code, then close the connection (after
 // connection.failed.authentication.delay.ms).
-//
-// It may wait some seconds for a read of the issuer's keys, so it must not run
-// where other connections wait for it.
-func (s *Session) Authenticate(in []byte) (Result, error) {
-	res, err := s.step(context.Background(), in)
+func (s *Session) Authenticate(ctx context.Context, in []byte) (Result, error) {
+	res, err := s.step(ctx, in)
 	if err != nil {
 		s.state = dead
 		s.srv.log.Info("login refused", "mechanism", s.mechanism, "cause", err.Cause)

@@ -1,27 +1,24 @@
 package auth
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"log/slog"
 	"slices"
+	"time"
 
 	"penstock/dataplane/config"
 )
 
-// NewServer builds the login of one SASL listener from its settings
-// (config.Broker.SASL). Close it in the end: with OAUTHBEARER it reads the
-// issuer's keys in the background. It does not wait for them.
-func NewServer(ctx context.Context, s config.SASL, log *slog.Logger) (*Server, error) {
-	if err := ctx.Err(); err != nil {
-		return nil, err
-	}
-	cfg := serverConfig{Mechanisms: s.Mechanisms, MaxReauth: s.MaxReauth, Logger: log}
+// ForListener builds the login of one SASL listener from the broker's settings.
+// Close the Server in the end: it reads the issuer's keys in the background.
+func ForListener(b *config.Broker, listener string, log *slog.Logger) (*Server, error) {
+	s := b.SASL(listener)
+	cfg := ServerConfig{Mechanisms: s.Mechanisms, MaxReauth: s.MaxReauth, Logger: log}
 	if slices.Contains(s.Mechanisms, Plain) {
 		j, err := plainEntry(s.JAAS)
 		if err != nil {
-			return nil, err
+			return nil, fmt.Errorf("listener %s: %w", listener, err)
 		}
 		cfg.Users = j.Users()
 	}
@@ -31,38 +28,45 @@ func NewServer(ctx context.Context, s config.SASL, log *slog.Logger) (*Server, e
 		keys, err = OpenKeys(KeysConfig{URL: s.OAuth.JWKSURL, CacheFile: s.OAuth.CacheFile, Refresh: s.OAuth.Refresh,
 			RetryBackoff: s.OAuth.RetryBackoff, RetryBackoffMax: s.OAuth.RetryBackoffMax, Logger: log})
 		if err != nil {
-			return nil, err
+			return nil, fmt.Errorf("listener %s: %w", listener, err)
 		}
 		cfg.Tokens, err = NewVerifier(VerifierConfig{Keys: keys, Issuer: s.OAuth.Issuer, Audiences: s.OAuth.Audiences, SubClaim: s.OAuth.SubClaim,
-			Algorithms: s.OAuth.Algorithms, Skew: s.OAuth.ClockSkew, MaxLifetime: s.OAuth.MaxLifetime})
+			Algorithms: s.OAuth.Algorithms, Skew: s.OAuth.ClockSkew, MaxLifetime: s.OAuth.MaxLifetime, Now: time.Now})
 		if err != nil {
 			keys.Close()
-			return nil, err
+			return nil, fmt.Errorf("listener %s: %w", listener, err)
 		}
 	}
-	srv, err := newServer(cfg)
+	srv, err := NewServer(cfg)
 	if err != nil {
 		if keys != nil {
 			keys.Close()
 		}
-		return nil, err
+		return nil, fmt.Errorf("listener %s: %w", listener, err)
 	}
 	srv.keys = keys
 	return srv, nil
 }
 
-// PlainCredentials are the user and password of a JAAS line for PLAIN: what the
-// broker itself logs in with to others. No error quotes any of it.
-func PlainCredentials(jaas string) (user, password string, err error) {
-	j, err := plainEntry(jaas)
+// InterBrokerCredentials are the user and password that the broker logs in with
+// to other brokers: those of the inter-broker listener's JAAS line. ok is false
+// when that listener asks for no login.
+func InterBrokerCredentials(b *config.Broker) (user, password string, ok bool, err error) {
+	e, found := b.Listener(b.InterBrokerListener)
+	if !found || !e.SASL() {
+		return "", "", false, nil
+	}
+	if b.InterBrokerMechanism != Plain {
+		return "", "", false, fmt.Errorf("auth: sasl.mechanism.inter.broker.protocol must be PLAIN, not %q", b.InterBrokerMechanism)
+	}
+	j, err := plainEntry(b.SASL(e.Name).JAAS)
 	if err != nil {
-		return "", "", err
+		return "", "", false, err
 	}
-	user, password, ok := j.Credentials()
-	if !ok {
-		return "", "", errors.New("auth: the JAAS line lacks username and password")
+	if user, password, ok = j.Credentials(); !ok {
+		return "", "", false, errors.New("auth: the inter-broker listener's JAAS line lacks username and password")
 	}
-	return user, password, nil
+	return user, password, true, nil
 }
 
 func plainEntry(s string) (JAAS, error) {
