@@ -40,7 +40,6 @@ type Broker struct {
 	MaxConnections            int
 	MaxConnectionsPerIP       int
 	MaxConnectionsPerIPFor    map[netip.Addr]int
-	MaxConnectionCreationRate int
 	ListenerMaxConnections    map[string]int // by listener, where set
 	QueuedMaxRequestBytes     int64          // -1: the broker decides
 	FailedAuthDelay           time.Duration
@@ -193,65 +192,6 @@ func (l *layers) raw(name string) (string, bool) {
 	return "", false
 }
 
-// reader takes typed values out of the layers and gathers the errors.
-type reader struct {
-	l    *layers
-	errs []error
-	bad  map[string]bool
-}
-
-func (r *reader) text(name string) string {
-	k := brokerIndex[name]
-	if k == nil {
-		panic("config: BUG: no such key " + name)
-	}
-	v, ok := r.l.raw(name)
-	if !ok {
-		return ""
-	}
-	return r.parse(k, v)
-}
-
-func (r *reader) parse(k *key, v string) string {
-	t, err := k.parse(v)
-	if err != nil {
-		if !r.bad[k.name] {
-			r.bad[k.name] = true
-			r.errs = append(r.errs, err)
-		}
-		return k.def
-	}
-	return t
-}
-
-func (r *reader) num(name string) int64        { return mustInt(r.text(name)) }
-func (r *reader) int(name string) int          { return int(r.num(name)) }
-func (r *reader) bool(name string) bool        { return strings.EqualFold(r.text(name), "true") }
-func (r *reader) list(name string) []string    { return splitList(r.text(name)) }
-func (r *reader) ms(name string) time.Duration { return millis(r.num(name)) }
-func (r *reader) unit(name string, u time.Duration) time.Duration {
-	return scale(r.num(name), u)
-}
-
-func (r *reader) fail(name, format string, args ...any) {
-	if !r.bad[name] {
-		r.bad[name] = true
-		r.errs = append(r.errs, &KeyError{Key: name, Reason: fmt.Sprintf(format, args...)})
-	}
-}
-
-func millis(n int64) time.Duration { return scale(n, time.Millisecond) }
-
-func scale(n int64, u time.Duration) time.Duration {
-	if n > math.MaxInt64/int64(u) {
-		return Forever
-	}
-	if n < math.MinInt64/int64(u) {
-		return -Forever
-	}
-	return time.Duration(n) * u
-}
-
 func build(l layers) (*Broker, error) {
 	b := &Broker{layers: l}
 	r := &reader{l: &b.layers, bad: make(map[string]bool)}
@@ -303,7 +243,6 @@ func (b *Broker) fill(r *reader) {
 	b.MaxConnections = r.int("max.connections")
 	b.MaxConnectionsPerIP = r.int("max.connections.per.ip")
 	b.MaxConnectionsPerIPFor, _ = parseIPOverrides(r.text("max.connections.per.ip.overrides"))
-	b.MaxConnectionCreationRate = r.int("max.connection.creation.rate")
 	b.QueuedMaxRequestBytes = r.num("queued.max.request.bytes")
 	b.FailedAuthDelay = r.ms("connection.failed.authentication.delay.ms")
 	b.SASLMaxReceiveBytes = r.int("sasl.server.max.receive.size")
@@ -381,80 +320,6 @@ func (b *Broker) fill(r *reader) {
 	b.UsageReplicationFactor = int16(r.num("penstock.usage.topic.replication.factor"))
 }
 
-func (b *Broker) fillListeners(r *reader) {
-	protocols, err := parseProtocolMap(r.text("listener.security.protocol.map"))
-	if err != nil {
-		r.fail("listener.security.protocol.map", "%v", err)
-		return
-	}
-	if b.Listeners, err = parseEndpoints(r.text("listeners"), protocols); err != nil {
-		r.fail("listeners", "%v", err)
-		return
-	}
-	if len(b.Listeners) == 0 {
-		r.fail("listeners", "no listener")
-		return
-	}
-	for _, e := range b.Listeners {
-		if strings.HasSuffix(e.Protocol, "SSL") {
-			r.fail("listeners", "listener %s: security protocol %s is not built in", e.Name, e.Protocol)
-		}
-	}
-	b.Advertised = b.Listeners
-	advertised := "listeners"
-	if v := r.text("advertised.listeners"); v != "" {
-		advertised = "advertised.listeners"
-		if b.Advertised, err = parseEndpoints(v, protocols); err != nil {
-			r.fail(advertised, "%v", err)
-			return
-		}
-	}
-	for i, e := range b.Advertised {
-		if !hasListener(b.Listeners, e.Name) {
-			r.fail(advertised, "listener %s is not in listeners", e.Name)
-		}
-		if e.Host == "0.0.0.0" || e.Host == "::" {
-			r.fail(advertised, "%s cannot be advertised: clients cannot connect to it", e.Host)
-		}
-		if e.Host == "" {
-			// As Kafka does: a listener on all interfaces is advertised by the host's name.
-			host, err := os.Hostname()
-			if err != nil {
-				r.fail(advertised, "no host in listener %s, and the machine has no name: %v", e.Name, err)
-			}
-			b.Advertised = slices.Clone(b.Advertised)
-			b.Advertised[i].Host = host
-		}
-	}
-	b.InterBrokerListener = strings.ToUpper(r.text("inter.broker.listener.name"))
-	if b.InterBrokerListener == "" {
-		b.InterBrokerListener = r.text("security.inter.broker.protocol")
-	}
-	if !hasListener(b.Advertised, b.InterBrokerListener) {
-		r.fail("inter.broker.listener.name", "the inter-broker listener %s is not among the advertised listeners", b.InterBrokerListener)
-	}
-	b.ListenerMaxConnections = make(map[string]int)
-	for _, e := range b.Listeners {
-		if v, ok := b.listenerOwn(e.Name, "max.connections"); ok {
-			b.ListenerMaxConnections[e.Name] = int(mustInt(r.parse(brokerIndex["max.connections"], v)))
-		}
-	}
-}
-
-func hasListener(eps []Endpoint, name string) bool {
-	return slices.ContainsFunc(eps, func(e Endpoint) bool { return e.Name == name })
-}
-
-// Listener is the endpoint of that name in listeners.
-func (b *Broker) Listener(name string) (Endpoint, bool) {
-	for _, e := range b.Listeners {
-		if strings.EqualFold(e.Name, name) {
-			return e, true
-		}
-	}
-	return Endpoint{}, false
-}
-
 // checkTogether holds the rules that span settings.
 func (b *Broker) checkTogether(r *reader) {
 	if b.ID < 0 {
@@ -494,137 +359,4 @@ func (b *Broker) checkTogether(r *reader) {
 			}
 		}
 	}
-}
-
-// checkPrefixed looks at every static key that no table holds: keys with a
-// listener's prefix are checked as the key behind it, others are warned of.
-func (b *Broker) checkPrefixed(r *reader) {
-	for name, v := range r.l.static {
-		if brokerIndex[name] != nil {
-			continue
-		}
-		if kafkaOnly[name] {
-			b.warnings = append(b.warnings, fmt.Sprintf("setting %s is Kafka's, but has no effect on this broker: ignored", name))
-			continue
-		}
-		listener, k, ok := splitPrefixed(name)
-		switch {
-		case !ok:
-			b.warnings = append(b.warnings, fmt.Sprintf("unknown setting %s: ignored", clip(name)))
-		case !hasListener(b.Listeners, listener):
-			b.warnings = append(b.warnings, fmt.Sprintf("setting %s names a listener that is not in listeners: ignored", clip(name)))
-		default:
-			if _, err := k.parse(v); err != nil {
-				ke := *err.(*KeyError)
-				ke.Key = name
-				r.errs = append(r.errs, &ke)
-			}
-		}
-	}
-}
-
-// prefixable are the keys that may stand behind listener.name.NAME.; those
-// with true also behind a mechanism.
-var prefixable = map[string]bool{
-	"sasl.enabled.mechanisms": false, "connections.max.reauth.ms": true, "max.connections": false, "max.connection.creation.rate": false,
-	"sasl.jaas.config": true, "sasl.server.max.receive.size": true,
-	"sasl.oauthbearer.clock.skew.seconds": true, "sasl.oauthbearer.expected.audience": true, "sasl.oauthbearer.expected.issuer": true,
-	"sasl.oauthbearer.jwks.endpoint.url": true, "sasl.oauthbearer.jwks.endpoint.refresh.ms": true,
-	"sasl.oauthbearer.jwks.endpoint.retry.backoff.ms": true, "sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms": true,
-	"sasl.oauthbearer.sub.claim.name": true, "sasl.oauthbearer.scope.claim.name": true,
-}
-
-const listenerPrefix = "listener.name."
-
-// splitPrefixed takes listener.name.NAME.[mechanism.]key apart.
-func splitPrefixed(name string) (listener string, k *key, ok bool) {
-	rest, ok := strings.CutPrefix(name, listenerPrefix)
-	if !ok {
-		return "", nil, false
-	}
-	listener, rest, ok = strings.Cut(rest, ".")
-	if !ok {
-		return "", nil, false
-	}
-	if _, known := prefixable[rest]; !known {
-		mech, behind, _ := strings.Cut(rest, ".")
-		if !slices.Contains(mechanismNames, strings.ToUpper(mech)) || !prefixable[behind] {
-			return "", nil, false
-		}
-		rest = behind
-	}
-	return strings.ToUpper(listener), brokerIndex[rest], true
-}
-
-var mechanismNames = []string{"PLAIN", "OAUTHBEARER"}
-
-// listenerOwn is the value of a key with the listener's prefix, if it is set.
-func (b *Broker) listenerOwn(listener, name string) (string, bool) {
-	v, ok := b.layers.static[listenerPrefix+strings.ToLower(listener)+"."+name]
-	return v, ok
-}
-
-// ListenerValue is the text of a setting as it holds on a listener for a
-// mechanism ("" for none): with both prefixes, with the listener's, without.
-// ok is false when it has no value at all.
-func (b *Broker) ListenerValue(listener, mechanism, name string) (value string, ok bool) {
-	if mechanism != "" {
-		if v, ok := b.listenerOwn(listener, strings.ToLower(mechanism)+"."+name); ok {
-			return strings.TrimSpace(v), true
-		}
-	}
-	if v, ok := b.listenerOwn(listener, name); ok {
-		return strings.TrimSpace(v), true
-	}
-	v, ok := b.layers.raw(name)
-	return strings.TrimSpace(v), ok
-}
-
-// SASL is the login settings of one listener.
-type SASL struct {
-	Mechanisms []string      // upper case, in the order of the setting
-	MaxReauth  time.Duration // 0: no limit but the token's
-	JAAS       string        // of PLAIN; secret
-	OAuth      OAuth
-}
-
-// OAuth is the settings of OAUTHBEARER on one listener.
-type OAuth struct {
-	JWKSURL         string
-	Audiences       []string
-	Issuer          string
-	SubClaim        string
-	ClockSkew       time.Duration
-	Refresh         time.Duration
-	RetryBackoff    time.Duration
-	RetryBackoffMax time.Duration
-	Algorithms      []string
-	MaxLifetime     time.Duration
-	CacheFile       string
-}
-
-// SASL reads the login settings of a listener.
-func (b *Broker) SASL(listener string) SASL {
-	get := func(mech, name string) string { v, _ := b.ListenerValue(listener, mech, name); return v }
-	num := func(name string) int64 { return mustInt(get("OAUTHBEARER", name)) }
-	s := SASL{MaxReauth: max(0, millis(mustInt(get("", "connections.max.reauth.ms")))), JAAS: get("PLAIN", "sasl.jaas.config")}
-	for _, m := range splitList(get("", "sasl.enabled.mechanisms")) {
-		s.Mechanisms = append(s.Mechanisms, strings.ToUpper(m))
-	}
-	s.OAuth = OAuth{
-		JWKSURL: get("OAUTHBEARER", "sasl.oauthbearer.jwks.endpoint.url"), Audiences: splitList(get("OAUTHBEARER", "sasl.oauthbearer.expected.audience")),
-		Issuer: get("OAUTHBEARER", "sasl.oauthbearer.expected.issuer"), SubClaim: get("OAUTHBEARER", "sasl.oauthbearer.sub.claim.name"),
-		ClockSkew: scale(num("sasl.oauthbearer.clock.skew.seconds"), time.Second), Refresh: millis(num("sasl.oauthbearer.jwks.endpoint.refresh.ms")),
-		RetryBackoff: millis(num("sasl.oauthbearer.jwks.endpoint.retry.backoff.ms")), RetryBackoffMax: millis(num("sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms")),
-		Algorithms: b.OAuthAlgorithms, MaxLifetime: b.OAuthMaxTokenLifetime, CacheFile: b.OAuthJWKSCacheFile,
-	}
-	return s
-}
-
-func setOf(lines string) map[string]bool {
-	m := make(map[string]bool)
-	for _, l := range strings.Fields(lines) {
-		m[l] = true
-	}
-	return m
 }

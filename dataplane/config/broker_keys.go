@@ -10,7 +10,6 @@ var brokerKeys = []key{
 	{name: "authorizer.class.name", typ: tString, def: "", check: oneOf("", aclAuthorizer), doc: "Empty: everything is allowed. Kafka's AclAuthorizer: the ACLs in ZooKeeper decide."},
 	{name: "auto.create.topics.enable", typ: tBool, def: "true", doc: "Whether asking for an unknown topic creates it."},
 	{name: "auto.leader.rebalance.enable", typ: tBool, def: "true", doc: "Whether leadership goes back to preferred replicas by itself."},
-	{name: "background.threads", typ: tInt, def: "10", check: atLeast(1), doc: "Taken for Kafka's sake; the broker sizes its own work."},
 	{name: "broker.id", typ: tInt, def: "-1", check: atLeast(-1), doc: "The broker's id, 0 or more."},
 	{name: "broker.rack", typ: tString, null: true, doc: "The broker's rack, for placing replicas apart."},
 	{name: "compression.gzip.level", typ: tInt, def: "-1", check: or("-1 or between 1 and 9", between(-1, -1), between(1, 9)), dynamic: true, doc: "Level of gzip where the broker compresses itself."},
@@ -71,7 +70,6 @@ var brokerKeys = []key{
 	{name: "log.roll.ms", typ: tLong, null: true, dynamic: true, doc: "Age at which a segment is closed, in ms; wins over hours."},
 	{name: "log.segment.bytes", typ: tInt, def: "1073741824", check: atLeast(14), dynamic: true, doc: "Size at which a segment is closed, in bytes."},
 	{name: "log.segment.delete.delay.ms", typ: tLong, def: "60000", check: atLeast(0), dynamic: true, doc: "Time between marking a file as deleted and removing it, in ms."},
-	{name: "max.connection.creation.rate", typ: tInt, def: "2147483647", check: atLeast(0), dynamic: true, doc: "New connections a second that the broker takes."},
 	{name: "max.connections", typ: tInt, def: "2147483647", check: atLeast(0), dynamic: true, doc: "Connections at one time; the inter-broker listener always gets in."},
 	{name: "max.connections.per.ip", typ: tInt, def: "2147483647", check: atLeast(0), dynamic: true, doc: "Connections at one time from one address."},
 	{name: "max.connections.per.ip.overrides", typ: tString, def: "", check: ipOverrides, dynamic: true, doc: "The same for single addresses, as address:count."},
@@ -84,19 +82,15 @@ var brokerKeys = []key{
 	{name: "num.recovery.threads.per.data.dir", typ: tInt, def: "1", check: atLeast(1), doc: "Logs loaded at one time at start, for each folder."},
 	{name: "num.replica.fetchers", typ: tInt, def: "1", check: atLeast(1), doc: "Connections for replication to each other broker."},
 	{name: "offset.metadata.max.bytes", typ: tInt, def: "4096", check: atLeast(0), doc: "Longest note that a commit may carry, in bytes."},
-	{name: "offsets.commit.required.acks", typ: tShort, def: "-1", check: between(-1, 1), doc: "Acks of an offset commit."},
 	{name: "offsets.commit.timeout.ms", typ: tInt, def: "5000", check: atLeast(1), doc: "Longest wait for the replicas at a commit, in ms."},
-	{name: "offsets.load.buffer.size", typ: tInt, def: "5242880", check: atLeast(1), doc: "Bytes of one read when offsets are loaded."},
 	{name: "offsets.retention.check.interval.ms", typ: tLong, def: "600000", check: atLeast(1), doc: "Time between looks for offsets to expire, in ms."},
 	{name: "offsets.retention.minutes", typ: tInt, def: "10080", check: atLeast(1), doc: "Time for which an unused group's offsets are kept, in minutes."},
-	{name: "offsets.topic.compression.codec", typ: tInt, def: "0", check: between(0, 4), doc: "Codec of the offsets topic, by number."},
 	{name: "offsets.topic.num.partitions", typ: tInt, def: "50", check: atLeast(1), doc: "Partitions of the offsets topic."},
 	{name: "offsets.topic.replication.factor", typ: tShort, def: "3", check: atLeast(1), doc: "Replicas of the offsets topic."},
 	{name: "offsets.topic.segment.bytes", typ: tInt, def: "104857600", check: atLeast(1), doc: "Segment size of the offsets topic, in bytes."},
 	{name: "producer.id.expiration.check.interval.ms", typ: tInt, def: "600000", check: atLeast(1), doc: "Time between looks for producers to forget, in ms."},
 	{name: "producer.id.expiration.ms", typ: tInt, def: "86400000", check: atLeast(1), dynamic: true, doc: "Time after which an idle producer is forgotten, in ms."},
 	{name: "queued.max.request.bytes", typ: tLong, def: "-1", doc: "Most bytes of requests in memory; -1 leaves it to the broker."},
-	{name: "queued.max.requests", typ: tInt, def: "500", check: atLeast(1), doc: "Most requests waiting."},
 	{name: "quota.window.num", typ: tInt, def: "11", check: atLeast(1), doc: "Samples kept by client quotas."},
 	{name: "quota.window.size.seconds", typ: tInt, def: "1", check: atLeast(1), doc: "Length of one sample of client quotas, in s."},
 	{name: "replica.fetch.backoff.ms", typ: tInt, def: "1000", check: atLeast(0), doc: "Pause after a failed replica fetch, in ms."},
@@ -106,7 +100,6 @@ var brokerKeys = []key{
 	{name: "replica.fetch.wait.max.ms", typ: tInt, def: "500", check: atLeast(0), doc: "Longest wait of a follower's fetch, in ms."},
 	{name: "replica.high.watermark.checkpoint.interval.ms", typ: tLong, def: "5000", check: atLeast(1), doc: "Time between checkpoints of high watermarks, in ms."},
 	{name: "replica.lag.time.max.ms", typ: tLong, def: "30000", check: atLeast(1), doc: "Time without catching up after which a follower is out of sync, in ms."},
-	{name: "replica.socket.receive.buffer.bytes", typ: tInt, def: "65536", doc: "Receive buffer of replication's sockets, in bytes; -1 leaves it to the system."},
 	{name: "replica.socket.timeout.ms", typ: tInt, def: "30000", check: atLeast(1), doc: "Longest wait for a leader's answer, in ms."},
 	{name: "request.timeout.ms", typ: tInt, def: "30000", check: atLeast(1), doc: "Longest wait for an answer among brokers, in ms."},
 	{name: "reserved.broker.max.id", typ: tInt, def: "1000", check: atLeast(0), doc: "Largest broker id that may be set by hand."},
@@ -120,7 +113,6 @@ var brokerKeys = []key{
 	{name: "sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms", typ: tLong, def: "10000", check: atLeast(1), doc: "Longest pause after a failed read of the keys, in ms."},
 	{name: "sasl.oauthbearer.jwks.endpoint.retry.backoff.ms", typ: tLong, def: "100", check: atLeast(1), doc: "First pause after a failed read of the keys, in ms."},
 	{name: "sasl.oauthbearer.jwks.endpoint.url", typ: tString, null: true, check: jwksURL, doc: "Where the issuer's keys are: an http, https or file address."},
-	{name: "sasl.oauthbearer.scope.claim.name", typ: tString, def: "scope", doc: "Claim that holds the scope."},
 	{name: "sasl.oauthbearer.sub.claim.name", typ: tString, def: "sub", check: notEmpty, doc: "Claim that holds the principal's name."},
 	{name: "sasl.server.max.receive.size", typ: tInt, def: "524288", check: between(1024, 104857600), doc: "Most bytes of a frame before login."},
 	{name: "security.inter.broker.protocol", typ: tString, def: "PLAINTEXT", check: oneOf("PLAINTEXT", "SASL_PLAINTEXT"), doc: "Names the inter-broker listener where inter.broker.listener.name does not."},
@@ -132,7 +124,6 @@ var brokerKeys = []key{
 	{name: "unclean.leader.election.enable", typ: tBool, def: "false", dynamic: true, doc: "Whether a replica out of sync may lead when no other lives."},
 	{name: "zookeeper.connect", typ: tString, null: true, doc: "ZooKeeper's servers, host:port with commas, and a chroot."},
 	{name: "zookeeper.connection.timeout.ms", typ: tInt, null: true, doc: "Longest wait for ZooKeeper at start, in ms; the session timeout if not set."},
-	{name: "zookeeper.max.in.flight.requests", typ: tInt, def: "10", check: atLeast(1), doc: "Requests to ZooKeeper without an answer."},
 	{name: "zookeeper.session.timeout.ms", typ: tInt, def: "18000", check: atLeast(1), doc: "Time without contact after which ZooKeeper declares the broker dead, in ms."},
 	{name: "zookeeper.set.acl", typ: tBool, def: "false", doc: "Whether znodes are made writable for the brokers only."},
 	{name: "allow.everyone.if.no.acl.found", typ: tBool, def: "false", doc: "Whether a resource without any ACL is open to all."},
@@ -157,6 +148,7 @@ alter.config.policy.kraft.compatibility.enable
 alter.log.dirs.replication.quota.window.num
 alter.log.dirs.replication.quota.window.size.seconds
 auto.include.jmx.reporter
+background.threads
 broker.heartbeat.interval.ms
 broker.id.generation.enable
 broker.session.timeout.ms
@@ -222,6 +214,7 @@ log.cleaner.io.max.bytes.per.second
 log.cleaner.threads
 log.dir.failure.timeout.ms
 log.initial.task.delay.ms
+max.connection.creation.rate
 max.request.partition.size.limit
 metadata.log.dir
 metadata.log.max.record.bytes.between.snapshots
@@ -238,6 +231,9 @@ metrics.recording.level
 metrics.sample.window.ms
 node.id
 num.replica.alter.log.dirs.threads
+offsets.commit.required.acks
+offsets.load.buffer.size
+offsets.topic.compression.codec
 password.encoder.cipher.algorithm
 password.encoder.iterations
 password.encoder.key.length
@@ -247,6 +243,7 @@ password.encoder.secret
 principal.builder.class
 process.roles
 producer.purgatory.purge.interval.requests
+queued.max.requests
 remote.fetch.max.wait.ms
 remote.log.index.file.cache.total.size.bytes
 remote.log.manager.copier.thread.pool.size
@@ -274,6 +271,7 @@ remote.log.storage.manager.class.path
 remote.log.storage.manager.impl.prefix
 remote.log.storage.system.enable
 replica.selector.class
+replica.socket.receive.buffer.bytes
 replication.quota.window.num
 replication.quota.window.size.seconds
 sasl.client.callback.handler.class
@@ -294,6 +292,7 @@ sasl.login.refresh.window.jitter
 sasl.login.retry.backoff.max.ms
 sasl.login.retry.backoff.ms
 sasl.mechanism.controller.protocol
+sasl.oauthbearer.scope.claim.name
 sasl.oauthbearer.token.endpoint.url
 sasl.server.callback.handler.class
 security.providers
@@ -337,6 +336,7 @@ unclean.leader.election.interval.ms
 unstable.api.versions.enable
 unstable.feature.versions.enable
 zookeeper.clientCnxnSocket
+zookeeper.max.in.flight.requests
 zookeeper.metadata.migration.enable
 zookeeper.metadata.migration.min.batch.size
 zookeeper.ssl.cipher.suites

@@ -1,8 +1,8 @@
 package config
 
 import (
+	"slices"
 	"sort"
-	"strings"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
@@ -75,8 +75,7 @@ func (b *Broker) DescribeBroker(names []string) []Entry {
 func (b *Broker) describePrefixed(names []string) []Entry {
 	want := func(string) bool { return true }
 	if names != nil {
-		set := setOf(strings.Join(names, " "))
-		want = func(n string) bool { return set[n] }
+		want = func(n string) bool { return slices.Contains(names, n) }
 	}
 	var out []Entry
 	for name, v := range b.layers.static {

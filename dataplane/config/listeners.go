@@ -5,6 +5,8 @@ import (
 	"net"
 	"net/netip"
 	"net/url"
+	"os"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -117,4 +119,78 @@ func digestUser(v string) error {
 		return fmt.Errorf("must be user:password")
 	}
 	return nil
+}
+
+func (b *Broker) fillListeners(r *reader) {
+	protocols, err := parseProtocolMap(r.text("listener.security.protocol.map"))
+	if err != nil {
+		r.fail("listener.security.protocol.map", "%v", err)
+		return
+	}
+	if b.Listeners, err = parseEndpoints(r.text("listeners"), protocols); err != nil {
+		r.fail("listeners", "%v", err)
+		return
+	}
+	if len(b.Listeners) == 0 {
+		r.fail("listeners", "no listener")
+		return
+	}
+	for _, e := range b.Listeners {
+		if strings.HasSuffix(e.Protocol, "SSL") {
+			r.fail("listeners", "listener %s: security protocol %s is not built in", e.Name, e.Protocol)
+		}
+	}
+	b.Advertised = b.Listeners
+	advertised := "listeners"
+	if v := r.text("advertised.listeners"); v != "" {
+		advertised = "advertised.listeners"
+		if b.Advertised, err = parseEndpoints(v, protocols); err != nil {
+			r.fail(advertised, "%v", err)
+			return
+		}
+	}
+	for i, e := range b.Advertised {
+		if !hasListener(b.Listeners, e.Name) {
+			r.fail(advertised, "listener %s is not in listeners", e.Name)
+		}
+		if e.Host == "0.0.0.0" || e.Host == "::" {
+			r.fail(advertised, "%s cannot be advertised: clients cannot connect to it", e.Host)
+		}
+		if e.Host == "" {
+			// As Kafka does: a listener on all interfaces is advertised by the host's name.
+			host, err := os.Hostname()
+			if err != nil {
+				r.fail(advertised, "no host in listener %s, and the machine has no name: %v", e.Name, err)
+			}
+			b.Advertised = slices.Clone(b.Advertised)
+			b.Advertised[i].Host = host
+		}
+	}
+	b.InterBrokerListener = strings.ToUpper(r.text("inter.broker.listener.name"))
+	if b.InterBrokerListener == "" {
+		b.InterBrokerListener = r.text("security.inter.broker.protocol")
+	}
+	if !hasListener(b.Advertised, b.InterBrokerListener) {
+		r.fail("inter.broker.listener.name", "the inter-broker listener %s is not among the advertised listeners", b.InterBrokerListener)
+	}
+	b.ListenerMaxConnections = make(map[string]int)
+	for _, e := range b.Listeners {
+		if v, ok := b.listenerOwn(e.Name, "max.connections"); ok {
+			b.ListenerMaxConnections[e.Name] = int(mustInt(r.parse(brokerIndex["max.connections"], v)))
+		}
+	}
+}
+
+func hasListener(eps []Endpoint, name string) bool {
+	return slices.ContainsFunc(eps, func(e Endpoint) bool { return e.Name == name })
+}
+
+// Listener is the endpoint of that name in listeners.
+func (b *Broker) Listener(name string) (Endpoint, bool) {
+	for _, e := range b.Listeners {
+		if strings.EqualFold(e.Name, name) {
+			return e, true
+		}
+	}
+	return Endpoint{}, false
 }

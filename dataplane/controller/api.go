@@ -14,7 +14,7 @@ import (
 // needs it. An error of Do makes the controller close it and dial again.
 type Peer interface {
 	Do(ctx context.Context, req kmsg.Request) (kmsg.Response, error)
-	Close()
+	Close() error
 }
 
 // Config is what a controller is made of. ZK, BrokerID and Dial are required.

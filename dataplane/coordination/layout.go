@@ -130,4 +130,3 @@ func (c *Client) NextProducerIDBlock(ctx context.Context, broker int32) (Produce
 		}
 	}
 }
-

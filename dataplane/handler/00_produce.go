@@ -23,7 +23,7 @@ import (
 func (h *Handler) produce(r *listener.Request) {
 	req := r.Body.(*kmsg.ProduceRequest)
 	resp := req.ResponseKind().(*kmsg.ProduceResponse)
-	r.AddThrottle(h.Quotas.Produce(user(r.Conn), r.ClientID, r.Size))
+	r.AddThrottle(h.Quotas.Produce(User(r.Conn), r.ClientID, r.Size))
 
 	var bad error
 	switch {
@@ -48,6 +48,8 @@ func (h *Handler) produce(r *listener.Request) {
 		if err == nil && !h.authorize(r, kmsg.ACLOperationWrite, kmsg.ACLResourceTypeTopic, t.Topic) {
 			err = kerr.TopicAuthorizationFailed
 		}
+		// Brokers may write to internal topics: usage goes to its leader this way.
+		internal := err == nil && isInternal(t.Topic) && h.authorizeCluster(r, kmsg.ACLOperationClusterAction)
 		for j := range t.Partitions {
 			p, rp := &t.Partitions[j], &rt.Partitions[j]
 			*rp = kmsg.NewProduceResponseTopicPartition()
@@ -61,7 +63,7 @@ func (h *Handler) produce(r *listener.Request) {
 				continue
 			}
 			entries = append(entries, partition.AppendEntry{
-				TP: partition.TopicPartition{Topic: t.Topic, Partition: p.Partition}, Records: p.Records,
+				TP: partition.TopicPartition{Topic: t.Topic, Partition: p.Partition}, Records: p.Records, Internal: internal,
 			})
 			answers = append(answers, rp)
 		}

@@ -7,7 +7,6 @@ import (
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
-	"penstock/dataplane/commitlog"
 	"penstock/dataplane/fetchsession"
 	"penstock/dataplane/listener"
 	"penstock/dataplane/partition"
@@ -49,7 +48,7 @@ func (h *Handler) fetch(r *listener.Request) {
 	maxBytes, minBytes := int(req.MaxBytes), int(req.MinBytes)
 	if !follower {
 		maxBytes = min(maxBytes, maxFetchBytes)
-		if limit := h.Quotas.FetchLimit(user(r.Conn), r.ClientID); limit < int64(maxBytes) {
+		if limit := h.Quotas.FetchLimit(User(r.Conn), r.ClientID); limit < int64(maxBytes) {
 			maxBytes = int(limit)
 		}
 		minBytes = min(minBytes, maxBytes)
@@ -122,10 +121,9 @@ type fetching struct {
 
 func (x *fetching) done(results []partition.FetchResult) {
 	version := x.r.Version
-	slices := make([]*commitlog.Slice, 0, len(results))
 	closeAll := func() {
-		for _, s := range slices {
-			s.Close()
+		for i := range results {
+			results[i].Slice.Close()
 		}
 	}
 	for i := range results {
@@ -139,8 +137,7 @@ func (x *fetching) done(results []partition.FetchResult) {
 		if req := x.r.Body.(*kmsg.FetchRequest); req.IsolationLevel == 1 && res.Err == nil {
 			a.AbortedTransactions = []kmsg.FetchResponseTopicPartitionAbortedTransaction{}
 		}
-		if res.Slice != nil {
-			slices = append(slices, res.Slice)
+		if res.Slice.Len > 0 {
 			a.Records = protocol.Chunk{File: res.Slice.File, Pos: res.Slice.Pos, Len: res.Slice.Len}
 		}
 	}
@@ -150,7 +147,7 @@ func (x *fetching) done(results []partition.FetchResult) {
 		return
 	}
 	principal := x.r.Conn.Principal()
-	u, client := user(x.r.Conn), x.r.ClientID
+	u, client := User(x.r.Conn), x.r.ClientID
 	var bytes int64
 	for i := range x.answers {
 		bytes += int64(x.answers[i].Records.Size())

@@ -78,7 +78,7 @@ func (h *Handler) askedTopic(r *listener.Request, image *metadata.Image, t kmsg.
 	switch {
 	case !h.authorize(r, kmsg.ACLOperationDescribe, kmsg.ACLResourceTypeTopic, name):
 		rt.TopicID, rt.ErrorCode = protocol.UUID{}, kerr.TopicAuthorizationFailed.Code
-	case tenants.ValidTopicName(name) != nil:
+	case tenants.CheckTopicName(name) != nil:
 		rt.ErrorCode = kerr.InvalidTopicException.Code
 	case image.Topic(name) == nil:
 		rt.ErrorCode = kerr.UnknownTopicOrPartition.Code
@@ -125,7 +125,7 @@ func (h *Handler) autoCreate(r *listener.Request, req *kmsg.MetadataRequest) {
 	image := h.Metadata.Image()
 	var missing []string
 	for _, t := range req.Topics {
-		if t.Topic == nil || image.Topic(*t.Topic) != nil || tenants.ValidTopicName(*t.Topic) != nil {
+		if t.Topic == nil || image.Topic(*t.Topic) != nil || tenants.CheckTopicName(*t.Topic) != nil {
 			continue
 		}
 		name := *t.Topic
@@ -156,26 +156,7 @@ func isInternal(topic string) bool {
 // noOperations tells a client that it did not ask for its rights.
 const noOperations = -1 << 31
 
-// operationsOf lists what can be done to a kind of resource (KIP-430).
-var operationsOf = map[kmsg.ACLResourceType][]kmsg.ACLOperation{
-	kmsg.ACLResourceTypeTopic: {
-		kmsg.ACLOperationRead, kmsg.ACLOperationWrite, kmsg.ACLOperationCreate, kmsg.ACLOperationDelete, kmsg.ACLOperationAlter,
-		kmsg.ACLOperationDescribe, kmsg.ACLOperationDescribeConfigs, kmsg.ACLOperationAlterConfigs,
-	},
-	kmsg.ACLResourceTypeGroup: {kmsg.ACLOperationRead, kmsg.ACLOperationDelete, kmsg.ACLOperationDescribe},
-	kmsg.ACLResourceTypeCluster: {
-		kmsg.ACLOperationCreate, kmsg.ACLOperationAlter, kmsg.ACLOperationDescribe, kmsg.ACLOperationClusterAction,
-		kmsg.ACLOperationDescribeConfigs, kmsg.ACLOperationAlterConfigs, kmsg.ACLOperationIdempotentWrite,
-	},
-}
-
-// authorizedOperations is the bit set of what the caller may do.
+// authorizedOperations is the bit set of what the caller may do (KIP-430).
 func (h *Handler) authorizedOperations(r *listener.Request, typ kmsg.ACLResourceType, name string) int32 {
-	var set int32
-	for _, op := range operationsOf[typ] {
-		if h.authorize(r, op, typ, name) {
-			set |= 1 << op
-		}
-	}
-	return set
+	return h.ACLs.Operations(r.Conn.Principal(), host(r.Conn), typ, name)
 }

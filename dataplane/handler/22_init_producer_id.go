@@ -26,7 +26,7 @@ func (h *Handler) initProducerID(r *listener.Request) {
 		return
 	}
 	if !h.authorizeCluster(r, kmsg.ACLOperationIdempotentWrite) &&
-		!(h.ACLs != nil && h.ACLs.AuthorizeAny(r.Conn.Principal(), host(r.Conn), kmsg.ACLOperationWrite, kmsg.ACLResourceTypeTopic)) {
+		!h.ACLs.AuthorizeAny(r.Conn.Principal(), host(r.Conn), kmsg.ACLOperationWrite, kmsg.ACLResourceTypeTopic) {
 		fail(kerr.ClusterAuthorizationFailed)
 		return
 	}

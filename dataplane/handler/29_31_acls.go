@@ -19,10 +19,12 @@ func (h *Handler) describeACLs(r *listener.Request) {
 		return
 	}
 	at := map[auth.Resource]int{}
-	for _, b := range h.ACLs.Describe(auth.Filter{
+	bindings, err := h.ACLs.Describe(auth.Filter{
 		Type: req.ResourceType, Name: req.ResourceName, Pattern: req.ResourcePatternType,
 		Principal: req.Principal, Host: req.Host, Operation: req.Operation, Permission: req.PermissionType,
-	}) {
+	})
+	resp.ErrorCode, resp.ErrorMessage = code(err), text(err)
+	for _, b := range bindings {
 		i, ok := at[b.Resource]
 		if !ok {
 			i = len(resp.Resources)
@@ -84,24 +86,24 @@ func (h *Handler) deleteACLs(r *listener.Request) {
 			Principal: f.Principal, Host: f.Host, Operation: f.Operation, Permission: f.PermissionType,
 		}
 	}
-	var deleted [][]auth.Binding
-	var errs []error
+	var deleted []auth.Deleted
 	if refused == nil {
 		ctx, cancel := h.within(0)
 		defer cancel()
-		deleted, errs = h.ACLs.Delete(ctx, filters)
+		deleted = h.ACLs.Delete(ctx, filters)
 	}
 	for i := range resp.Results {
 		res := &resp.Results[i]
 		err := refused
 		if err == nil {
-			err = errs[i]
+			err = deleted[i].Err
 		}
 		if res.ErrorCode, res.ErrorMessage = code(err), text(err); err != nil {
 			continue
 		}
-		for _, b := range deleted[i] {
+		for _, b := range deleted[i].Matched {
 			m := kmsg.NewDeleteACLsResponseResultMatchingACL()
+			m.ErrorCode, m.ErrorMessage = code(b.Err), text(b.Err)
 			m.ResourceType, m.ResourceName, m.ResourcePatternType = b.Type, b.Name, b.Pattern
 			m.Principal, m.Host, m.Operation, m.PermissionType = b.Principal, b.Host, b.Operation, b.Permission
 			res.MatchingACLs = append(res.MatchingACLs, m)

@@ -13,6 +13,9 @@ import (
 // is answered late, so that guessing is slow.
 const failedLoginDelay = 100 * time.Millisecond
 
+// loginTimeout bounds the wait for an issuer's keys when a token names a new one.
+const loginTimeout = 10 * time.Second
+
 // SaslAuthenticate (key 36), versions 0 to 2.
 //
 // One step of the login, or of a re-authentication on a live connection
@@ -28,7 +31,9 @@ func (h *Handler) saslAuthenticate(r *listener.Request) {
 		r.Reply(resp)
 		return
 	}
-	result, err := session.Authenticate(req.SASLAuthBytes)
+	ctx, cancel := h.within(int32(loginTimeout.Milliseconds()))
+	defer cancel()
+	result, err := session.Authenticate(ctx, req.SASLAuthBytes)
 	resp.SASLAuthBytes = result.Bytes
 	if resp.SASLAuthBytes == nil {
 		resp.SASLAuthBytes = []byte{}
@@ -40,11 +45,7 @@ func (h *Handler) saslAuthenticate(r *listener.Request) {
 	}
 	if result.Done {
 		resp.SessionLifetimeMillis = result.LifetimeMs
-		var expiry time.Time
-		if result.LifetimeMs > 0 {
-			expiry = time.Now().Add(time.Duration(result.LifetimeMs) * time.Millisecond)
-		}
-		r.Conn.SetSessionExpiry(expiry)
+		r.Conn.SetSessionExpiry(result.Expires)
 		r.Conn.SetPrincipal(result.Principal)
 	}
 	r.Reply(resp)

@@ -139,7 +139,7 @@ func (h *Handler) Keys() []int16 {
 
 // authorize asks whether the caller may do op on the resource.
 func (h *Handler) authorize(r *listener.Request, op kmsg.ACLOperation, typ kmsg.ACLResourceType, name string) bool {
-	return h.ACLs == nil || h.ACLs.Authorize(r.Conn.Principal(), host(r.Conn), op, typ, name)
+	return h.ACLs.Authorize(r.Conn.Principal(), host(r.Conn), op, typ, name)
 }
 
 // clusterName is the name of the one resource of type Cluster.
@@ -162,8 +162,8 @@ func host(c *listener.Conn) string {
 	return h
 }
 
-// user is the principal as quotas name it, without its type.
-func user(c *listener.Conn) string {
+// User is the principal as quotas name it, without its type.
+func User(c *listener.Conn) string {
 	p := c.Principal()
 	if len(p) > 5 && p[:5] == "User:" {
 		return p[5:]

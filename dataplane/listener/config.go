@@ -6,6 +6,8 @@ import (
 	"log/slog"
 	"net/netip"
 	"time"
+
+	"penstock/dataplane/protocol"
 )
 
 // Handler serves one request. It must lead to exactly one call of a Reply
@@ -40,7 +42,8 @@ type Config struct {
 	// OnLocalDone is called once a request, when its handling on this thread
 	// is over: charge the handler's time, return the throttle. Optional.
 	OnLocalDone func(r *Request, handlerTime time.Duration) time.Duration
-	// OnSent is called after a reply has been written with the time it took. Optional.
+	// OnSent is called after a reply has been written, with the time spent in
+	// writing, without waiting for the peer. Optional.
 	OnSent func(r *Request, sendTime time.Duration)
 	// OnClose is called once a connection, after it has closed. Optional.
 	OnClose func(c *Conn)
@@ -51,7 +54,7 @@ type Config struct {
 	// Limits of connections; nil is unlimited.
 	Limits ConnLimits
 	// Buffers is shared between listeners; nil makes an own pool.
-	Buffers *Pool
+	Buffers *protocol.Pool
 	// MaxFrame is socket.request.max.bytes. Default 100 MiB.
 	MaxFrame int
 	// MaxFrameBeforeAuth bounds frames before the login. Default 64 KiB.
@@ -68,4 +71,32 @@ type Config struct {
 	// MaxPipelinedBytes bounds their frames. Default 16 MiB; one request is always let in.
 	MaxPipelinedBytes int
 	Logger            *slog.Logger
+}
+
+// withDefaults fills in what is not set.
+func (cfg Config) withDefaults() Config {
+	def := func(d *time.Duration, v time.Duration) {
+		if *d == 0 {
+			*d = v
+		}
+	}
+	defInt := func(n *int, v int) {
+		if *n <= 0 {
+			*n = v
+		}
+	}
+	def(&cfg.IdleTimeout, 10*time.Minute)
+	def(&cfg.FrameTimeout, 30*time.Second)
+	def(&cfg.WriteTimeout, 30*time.Second)
+	defInt(&cfg.MaxFrame, 100<<20)
+	defInt(&cfg.MaxFrameBeforeAuth, 64<<10)
+	defInt(&cfg.MaxPipelined, 32)
+	defInt(&cfg.MaxPipelinedBytes, 16<<20)
+	if cfg.Buffers == nil {
+		cfg.Buffers = protocol.NewPool()
+	}
+	if cfg.Logger == nil {
+		cfg.Logger = slog.New(slog.DiscardHandler)
+	}
+	return cfg
 }

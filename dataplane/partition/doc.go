@@ -10,8 +10,9 @@
 //
 //	Manager.ctl      one controller order at a time
 //	Partition.append one append, truncation or change of role at a time; held over disk writes
-//	Partition.state  role, epochs, ISR, remote replicas, high watermark; never held over I/O
+//	checkpoints.mu   one checkpoint file at a time
 //	Manager.mu       the table of partitions
+//	Partition.state  role, epochs, ISR, remote replicas, high watermark; never held over I/O
 //
 // The purgatories are checked, the ISR changer and the fetchers are called with
 // none of these held but ctl. TryComplete of a waiting operation takes

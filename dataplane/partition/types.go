@@ -61,6 +61,8 @@ type Config struct {
 	RecoveryCheckpoint time.Duration
 	// RetentionCheck is log.retention.check.interval.ms, default 5 min.
 	RetentionCheck time.Duration
+	// DeleteDelay is file.delete.delay.ms for the folders of deleted partitions, default 60 s.
+	DeleteDelay time.Duration
 	// RecoveryThreads is num.recovery.threads.per.data.dir, default 1.
 	RecoveryThreads int
 
@@ -230,8 +232,8 @@ type FetchResult struct {
 	// Leader and LeaderEpoch as in AppendResult.
 	Leader      int32
 	LeaderEpoch int32
-	// Slice is nil when there is no data.
-	Slice *commitlog.Slice
+	// Slice has a Len of 0 when there is no data.
+	Slice commitlog.Slice
 }
 
 // Timestamps of ListOffsets with a meaning of their own.

@@ -123,3 +123,7 @@ func UnsupportedApiVersions() *kmsg.ApiVersionsResponse {
 	r.ErrorCode = 35
 	return r
 }
+
+// AnswersAnyVersion reports whether a request of a version that is not served
+// is answered (see UnsupportedApiVersions) instead of ending the connection.
+func (a *API) AnswersAnyVersion() bool { return a.Key == keyApiVersions }

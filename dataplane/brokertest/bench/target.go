@@ -36,7 +36,7 @@ func startKafka(ctx context.Context, _ options, dir string) (*target, error) {
 // startPenstock runs our broker as one process of its own, with a ZooKeeper
 // whose cost counts for nobody.
 func startPenstock(ctx context.Context, o options, dir string) (*target, error) {
-	zk, err := zktest.Start(filepath.Join(dir, "zookeeper"))
+	zk, err := zktest.Start()
 	if err != nil {
 		return nil, err
 	}
