@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 	"go.uber.org/goleak"
 
 	"penstock/controlplane/api"
@@ -216,3 +217,6 @@ func (e *env) fill(x *tenant) {
 	x.acl = must[wire.ACL](e, x.token, "POST", base+"/acls", wire.CreateACL{ServiceAccountID: x.sa.ServiceAccount.ID,
 		ResourceType: "topic", ResourceName: "earthquakes", Operation: "write"}, 201)
 }
+
+// workerPool is the pool under the worker's role.
+func (e *env) workerPool() *pgxpool.Pool { return e.db.Worker() }

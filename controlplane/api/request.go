@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/danielgtaylor/huma/v2"
 	"github.com/jackc/pgx/v5"
@@ -61,6 +62,10 @@ func (a *API) outer(next http.Handler) http.Handler {
 		w.Header().Set("X-Content-Type-Options", "nosniff")
 		ctx := context.WithValue(r.Context(), requestKey, request{ID: id, Method: r.Method, Path: r.URL.Path})
 		r = r.WithContext(ctx)
+		if strings.Contains(r.URL.Path, "\x00") || !utf8.ValidString(r.URL.Path) { // Postgres takes neither
+			writeProblem(w, newProblem(ctx, http.StatusBadRequest, "the path is not text"))
+			return
+		}
 		r.Body = http.MaxBytesReader(w, r.Body, maxBody)
 		start := time.Now()
 		defer func() {
