@@ -317,3 +317,34 @@ func TestTwoQuickFailoversLeaveNoDivergence(t *testing.T) {
 		c.check(h)
 	})
 }
+
+// A follower in a long poll takes up a new partition at once: else the first
+// acks=-1 produce after a creation or a fail-over would wait for the poll's end.
+func TestNewPartitionDoesNotWaitForALongPoll(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t, 1, partition.TopicConfig{MinISR: 3})
+		defer c.close()
+		c.elect(1)
+		c.deliverAll()
+		time.Sleep(10*time.Second + 30*time.Millisecond)
+		for _, n := range c.nodes {
+			req := c.orderLocked(n)
+			req.TopicStates[0].PartitionStates[0].Partition = 1
+			n.m.LeaderAndISR(req)
+		}
+		b, err := recordbatch.Build(recordbatch.NoProducer(), []recordbatch.Record{{Timestamp: time.Now().UnixMilli(), Value: []byte("v")}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		start, done := time.Now(), make(chan error, 1)
+		tp1 := partition.TopicPartition{Topic: tp0.Topic, Partition: 1}
+		c.node(1).m.Append(partition.AppendRequest{Acks: -1, Timeout: time.Minute, Entries: []partition.AppendEntry{{TP: tp1, Records: b}}},
+			func(rs []partition.AppendResult) { done <- rs[0].Err })
+		if err := <-done; err != nil {
+			t.Fatal(err)
+		}
+		if d := time.Since(start); d > 30*time.Millisecond {
+			t.Errorf("acknowledged after %v", d)
+		}
+	})
+}
