@@ -326,7 +326,7 @@ func TestNewPartitionDoesNotWaitForALongPoll(t *testing.T) {
 		defer c.close()
 		c.elect(1)
 		c.deliverAll()
-		time.Sleep(10*time.Second + 30*time.Millisecond)
+		time.Sleep(10*time.Second + 100*time.Millisecond)
 		for _, n := range c.nodes {
 			req := c.orderLocked(n)
 			req.TopicStates[0].PartitionStates[0].Partition = 1
