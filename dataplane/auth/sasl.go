@@ -48,8 +48,9 @@ type Result struct {
 	// exchange goes on with another SaslAuthenticate.
 	Done      bool
 	Principal string // "User:name", when Done
-	// LifetimeMs is session_lifetime_ms of the reply (v1 on); 0 when there is
-	// no limit and also when the credential's time is already over (KIP-368).
+	// LifetimeMs is session_lifetime_ms of the reply (v1 on, KIP-368); 0 when
+	// there is no limit. A credential whose time is already over (within the
+	// clock skew) gives 1, so that nobody takes it for unlimited.
 	LifetimeMs int64
 	// Expires is when the session ends: from then on any request but SASL's
 	// closes the connection. Zero means never. It holds for clients of
@@ -162,7 +163,8 @@ func (s *Session) Handshake(mechanism string) (mechanisms []string, err error) {
 	return enabled, nil
 }
 
-// Authenticate answers SaslAuthenticate. An error is always an *Error: send its
+// Authenticate answers SaslAuthenticate. It may wait some seconds, at most
+// until ctx is done, for a read of the issuer's keys. An error is always an *Error: send its
 // text and code, then close the connection (after
 // connection.failed.authentication.delay.ms).
 func (s *Session) Authenticate(ctx context.Context, in []byte) (Result, error) {
@@ -237,7 +239,7 @@ func (s *Session) lifetime(res *Result, tokenExpires time.Time) {
 	if res.Expires.Before(now) {
 		res.Expires = now
 	}
-	res.LifetimeMs = res.Expires.Sub(now).Milliseconds()
+	res.LifetimeMs = max(1, res.Expires.Sub(now).Milliseconds())
 }
 
 func clip(s string) string {
