@@ -196,7 +196,11 @@ func (it item) key() int16 {
 func (s *sender) connect() (Peer, error) {
 	ctx, cancel := context.WithTimeout(s.ctx, requestTimeout)
 	defer cancel()
-	return s.dial(ctx, s.broker)
+	conn, err := s.dial(ctx, s.broker)
+	if err != nil {
+		return nil, err // and not a Peer that holds a nil pointer
+	}
+	return conn, nil
 }
 
 func (s *sender) do(conn Peer, req kmsg.Request) (kmsg.Response, error) {
