@@ -27,6 +27,7 @@ type rig struct {
 	wheel    *purgatory.Wheel
 	m        *Manager
 	minISR   int
+	log      commitlog.Config
 	alive    map[int32]bool // nil: all
 	fetchers fetchersStub
 
@@ -105,7 +106,7 @@ func (r *rig) start() {
 	r.m, err = NewManager(context.Background(), Config{
 		BrokerID: 1, BrokerEpoch: func() int64 { return 50 }, FS: r.fs, Dirs: []*commitlog.Dir{dir}, Wheel: r.wheel,
 		ISR: r, Fetchers: &r.fetchers,
-		Topic: func(string) TopicConfig { return TopicConfig{MinISR: r.minISR} },
+		Topic: func(string) TopicConfig { return TopicConfig{MinISR: r.minISR, Log: r.log} },
 		Known: func(tp TopicPartition) bool { return tp.Topic == "elsewhere" },
 		Alive: func(id int32) bool { return r.alive == nil || r.alive[id] },
 		Hooks: Hooks{
