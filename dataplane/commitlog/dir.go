@@ -160,7 +160,7 @@ func (d *Dir) write(name string, b []byte) error {
 
 // MarkDeleted renames a partition's folder to its -delete name, to be removed by
 // SweepDeleted. The partition's Log must be closed. A missing folder is no error.
-func (d *Dir) MarkDeleted(tp protocol.TopicPartition, now time.Time) error {
+func (d *Dir) MarkDeleted(tp protocol.TopicPartition) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	suffix := fmt.Sprintf("-%d.%s%s", tp.Partition, strings.ReplaceAll(uuid.NewString(), "-", ""), deleteDirSuffix)
@@ -171,7 +171,7 @@ func (d *Dir) MarkDeleted(tp protocol.TopicPartition, now time.Time) error {
 	} else if err != nil {
 		return storageErr("rename", from, err)
 	}
-	d.marked[to] = now
+	d.marked[to] = time.Now()
 	return storageErr("sync", d.path, d.fs.SyncDir(d.path))
 }
 

@@ -19,7 +19,10 @@ import (
 // not advanced by that: what was read may still only be in memory.
 func Open(fsys vfs.FS, dir string, cfg Config, o OpenOptions) (*Log, error) {
 	l := &Log{fs: fsys, dir: dir, cfg: cfg.withDefaults(), now: o.Now, logger: o.Logger}
-	return l, l.open(o)
+	if err := l.open(o); err != nil {
+		return nil, err
+	}
+	return l, nil
 }
 
 func (l *Log) open(o OpenOptions) error {

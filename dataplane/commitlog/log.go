@@ -19,7 +19,7 @@ type Log struct {
 	dir    string
 	now    func() time.Time
 	logger *slog.Logger
-	bg     func(func()) // runs a flush beside the appends; tests run it in place
+	bg     func(func()) // nil: a goroutine; tests choose the moment
 	wg     sync.WaitGroup
 
 	// Read without Log.mu. start <= end; segs is never empty and never changed in place.
@@ -176,8 +176,9 @@ func (l *Log) flushTo(offset int64) error {
 		l.mu.Unlock()
 		return err
 	}
-	if offset < 0 {
-		offset = l.end.Load()
+	// A truncation may have been faster than a flush that was asked for.
+	if end := l.end.Load(); offset < 0 || offset > end {
+		offset = end
 	}
 	point, cuts, dirDirty, snapshots := l.recovery.Load(), l.cuts, l.dirDirty, l.snapshots
 	l.dirDirty, l.snapshots = false, nil

@@ -117,8 +117,8 @@ func (f *fake) control(change ...func(*Config)) *fake {
 	ctl, err := New(cfg)
 	must(f.c.t, err)
 	f.ctl = ctl
-	ctl.Start()
 	f.c.t.Cleanup(ctl.Stop)
+	must(f.c.t, ctl.Start(f.c.ctx))
 	return f
 }
 

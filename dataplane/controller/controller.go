@@ -70,10 +70,12 @@ func New(cfg Config) (*Controller, error) {
 
 // Start takes part in the election. The broker must be registered, and its hook
 // for new sessions (which registers it again) must have been added before: the
-// controller adds its own, which comes after it.
-func (c *Controller) Start() {
+// controller adds its own, which comes after it. Start returns when the first
+// election is over, whoever has won it; with ctx's error if it takes longer, in
+// which case the controller goes on trying and must be stopped.
+func (c *Controller) Start(ctx context.Context) error {
 	if c.started.Swap(true) {
-		return
+		return errors.New("controller: started twice")
 	}
 	c.cfg.ZK.OnExpired(func() {
 		if t := c.term.Load(); t != nil {
@@ -86,8 +88,18 @@ func (c *Controller) Start() {
 		return nil
 	})
 	c.unwatch = c.cfg.ZK.WatchData(coordination.ControllerPath, func() { c.queue.post("elect", c.elect) })
-	c.queue.post("elect", c.elect)
+	first := make(chan struct{})
+	c.queue.post("", func() error {
+		defer close(first)
+		return c.elect()
+	})
 	go c.run()
+	select {
+	case <-first:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
 }
 
 // Stop resigns, so that another broker is elected at once, and waits for every
