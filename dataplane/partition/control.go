@@ -273,7 +273,7 @@ func (m *Manager) drop(p *Partition) error {
 	p.state.Unlock()
 	err := p.log.Close()
 	if err == nil {
-		err = p.dir.MarkDeleted(p.tp, p.m.now())
+		err = p.dir.MarkDeleted(p.tp)
 	}
 	if err != nil {
 		m.failDir(p.dir, err)
