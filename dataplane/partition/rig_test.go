@@ -108,7 +108,11 @@ func (r *rig) start() {
 		ISR: r, Fetchers: &r.fetchers,
 		Topic: func(string) TopicConfig { return TopicConfig{MinISR: r.minISR, Log: r.log} },
 		Known: func(tp TopicPartition) bool { return tp.Topic == "elsewhere" },
-		Alive: func(id int32) bool { return r.alive == nil || r.alive[id] },
+		Alive: func(id int32) bool {
+			r.mu.Lock()
+			defer r.mu.Unlock()
+			return r.alive == nil || r.alive[id]
+		},
 		Hooks: Hooks{
 			OnAppend:     func(e AppendEvent) { r.note(func() { r.appends = append(r.appends, e) }) },
 			OnTruncate:   func(_ TopicPartition, o int64) { r.note(func() { r.truncs = append(r.truncs, o) }) },
