@@ -2,15 +2,16 @@
 // internal topic __penstock_usage and that billing reads.
 //
 // A record belongs to one boot of one broker: (broker, boot epoch). Within it
-// records are numbered from 1 without gaps. Values are cumulative since the
-// start of the boot, so the newest record that names an entry says all about
-// it: a lost record is healed by the next, a doubled one adds nothing. What a
-// boot has used is the value of the record with the highest sequence number;
-// what a cluster has used is the sum over all boots of all its brokers.
+// records are numbered upwards from 1; a number may be missing, and a record may
+// come twice, then with the same number and content. Values are cumulative since
+// the start of the boot, so a lost record is healed by the next and a doubled one
+// adds nothing. What a boot has used is, for each entry, the greatest value of
+// all its records (in general that of the highest number; after a loss of power
+// the last record of a boot may lag behind an earlier one). What a cluster has
+// used is the sum over all boots of all its brokers.
 //
 // A record names only entries that changed since the one before, or a part of
 // them when there are many: an entry that is not named is unchanged, never zero.
-// Values never fall from one sequence number to the next within a boot.
 //
 // Version ladder:
 //
@@ -74,7 +75,7 @@ type Record struct {
 	Cluster   string    `json:"cluster,omitempty"` // the cluster's id, for readers of many
 	Broker    int32     `json:"broker"`
 	BootEpoch int64     `json:"boot_epoch"`      // grows with every start of the broker
-	Seq       int64     `json:"seq"`             // from 1, without gaps
+	Seq       int64     `json:"seq"`             // from 1, growing
 	At        time.Time `json:"at"`              // UTC; when the values were read
 	Final     bool      `json:"final,omitempty"` // no record of this boot comes after
 	Entries   []Entry   `json:"entries"`

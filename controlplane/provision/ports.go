@@ -1,0 +1,101 @@
+package provision
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"slices"
+	"strconv"
+	"sync"
+)
+
+// Ports hands out free loopback ports. A port handed out stays reserved against
+// other processes that use this type too, until Release or the end of the
+// process: between "it is free" and "the broker listens" another one would
+// otherwise pick the same. The reservation is an abstract Unix socket named
+// after the port, which leaves nothing behind and dies with its holder.
+//
+// Ports come from below the kernel's range for outgoing connections, so that no
+// connection sits on one while its broker restarts.
+type Ports struct {
+	mu   sync.Mutex
+	held map[int]net.Listener
+}
+
+const (
+	lowPort  = 15000
+	highPort = 32000
+)
+
+// ErrPortTaken says that a wanted port is in use.
+var ErrPortTaken = errors.New("port is in use")
+
+// Any reserves a free port other than those to avoid.
+func (p *Ports) Any(avoid ...int) (int, error) {
+	for range 1000 {
+		port := lowPort + rand.IntN(highPort-lowPort)
+		if slices.Contains(avoid, port) {
+			continue
+		}
+		if err := p.Take(port); err == nil {
+			return port, nil
+		} else if !errors.Is(err, ErrPortTaken) {
+			return 0, err
+		}
+	}
+	return 0, fmt.Errorf("no free port between %d and %d", lowPort, highPort)
+}
+
+// Keep reserves this port if it is free, else any; 0 is any.
+func (p *Ports) Keep(port int, avoid ...int) (int, error) {
+	if port != 0 && !slices.Contains(avoid, port) {
+		if err := p.Take(port); !errors.Is(err, ErrPortTaken) {
+			return port, err
+		}
+	}
+	return p.Any(avoid...)
+}
+
+// Take reserves exactly this port, or returns ErrPortTaken.
+func (p *Ports) Take(port int) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	l, mine := p.held[port]
+	if !mine {
+		var err error
+		if l, err = net.Listen("unix", "@penstock-port-"+strconv.Itoa(port)); err != nil {
+			return fmt.Errorf("port %d: %w", port, ErrPortTaken)
+		}
+	}
+	if probe, err := net.Listen("tcp4", net.JoinHostPort("127.0.0.1", strconv.Itoa(port))); err != nil {
+		if !mine {
+			l.Close()
+		}
+		return fmt.Errorf("port %d: %w", port, ErrPortTaken)
+	} else {
+		probe.Close()
+	}
+	if p.held == nil {
+		p.held = map[int]net.Listener{}
+	}
+	p.held[port] = l
+	return nil
+}
+
+// Release gives ports back; without arguments, all.
+func (p *Ports) Release(ports ...int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if len(ports) == 0 {
+		for port := range p.held {
+			ports = append(ports, port)
+		}
+	}
+	for _, port := range ports {
+		if l := p.held[port]; l != nil {
+			l.Close()
+			delete(p.held, port)
+		}
+	}
+}

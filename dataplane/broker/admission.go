@@ -1,0 +1,92 @@
+package broker
+
+import (
+	"context"
+	"time"
+
+	"penstock/dataplane/admission"
+	"penstock/dataplane/auth"
+	"penstock/dataplane/handler"
+	"penstock/dataplane/listener"
+	"penstock/dataplane/protocol"
+)
+
+// startAdmission brings up who may log in, what they may do and how much.
+func (b *Broker) startAdmission(ctx context.Context) error {
+	b.quotas = admission.NewQuotas(admission.QuotaConfig{Samples: b.cfg.QuotaSamples, Window: b.cfg.QuotaWindow})
+	if err := b.loadQuotas(ctx); err != nil {
+		return err
+	}
+	if err := b.startACLs(ctx); err != nil {
+		return err
+	}
+	return b.startLogins()
+}
+
+func (b *Broker) startACLs(ctx context.Context) error {
+	if !b.cfg.ACLs {
+		return nil
+	}
+	a, err := auth.OpenAuthorizer(ctx, auth.AuthorizerConfig{
+		Store: auth.NewZooKeeperStore(b.zk, b.log), SuperUsers: b.cfg.SuperUsers,
+		AllowEveryoneIfNoACL: b.cfg.AllowEveryoneIfNoACL, Logger: b.log,
+	})
+	if err != nil {
+		return err
+	}
+	b.acls = a
+	b.onStop("ACLs", func(context.Context) error { a.Close(); return nil })
+	stop, err := auth.Watch(ctx, b.zk, a, b.log)
+	if err != nil {
+		return err
+	}
+	b.onStop("ACL changes", func(context.Context) error { stop(); return nil })
+	// A change between the first reading and the watch has no notification that
+	// is sure to be seen.
+	return a.Reload(ctx)
+}
+
+func (b *Broker) loadQuotas(ctx context.Context) error {
+	s := store{b.zk}
+	return s.quotaEntities(ctx, func(entity string, values map[string]string) {
+		if err := b.quotas.Update("/config/"+entity, values); err != nil {
+			b.log.Error("a quota cannot be applied", "entity", entity, "error", err)
+		}
+	})
+}
+
+// chargeRequest is the request quota: the handler's time with a check. What
+// brokers do for each other is exempt (KIP-124).
+func (b *Broker) chargeRequest(r *listener.Request, took time.Duration) time.Duration {
+	if b.exempt(r) {
+		return 0
+	}
+	return b.quotas.Request(handler.User(r.Conn), r.ClientID, took)
+}
+
+func (b *Broker) chargeNetwork(r *listener.Request, took time.Duration) {
+	if !b.exempt(r) {
+		b.quotas.RequestNetwork(handler.User(r.Conn), r.ClientID, took)
+	}
+}
+
+func (b *Broker) exempt(r *listener.Request) bool {
+	api := protocol.Lookup(r.Key)
+	return api == nil || api.Has(protocol.InterBroker) ||
+		r.Conn.Listener() == b.cfg.InterBrokerListener && len(b.cfg.Listeners) > 1
+}
+
+func (b *Broker) startLogins() error {
+	for _, e := range b.cfg.Listeners {
+		if !e.SASL() {
+			continue
+		}
+		s, err := auth.ForListener(b.cfg, e.Name, b.log)
+		if err != nil {
+			return err
+		}
+		b.logins[e.Name] = s
+		b.onStop("logins of "+e.Name, func(context.Context) error { s.Close(); return nil })
+	}
+	return nil
+}

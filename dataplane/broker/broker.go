@@ -1,0 +1,139 @@
+// Package broker builds one broker of its parts and wires them: start.go reads
+// as the order of the start, and the stop is its reverse.
+package broker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync/atomic"
+	"time"
+
+	"penstock/dataplane/admission"
+	"penstock/dataplane/auth"
+	"penstock/dataplane/commitlog"
+	"penstock/dataplane/config"
+	"penstock/dataplane/controller"
+	"penstock/dataplane/coordination"
+	"penstock/dataplane/group"
+	"penstock/dataplane/handler"
+	"penstock/dataplane/listener"
+	"penstock/dataplane/metadata"
+	"penstock/dataplane/meter"
+	"penstock/dataplane/partition"
+	"penstock/dataplane/purgatory"
+	"penstock/dataplane/replication"
+)
+
+// Broker is one running broker.
+type Broker struct {
+	cfg *config.Broker
+	log *slog.Logger
+
+	ctx    context.Context // ends when the stop begins to take things down
+	cancel context.CancelFunc
+	stops  []stopStep
+
+	dirs        []*commitlog.Dir
+	cleanDirs   atomic.Bool // every log was closed in order
+	zk          *coordination.Client
+	epoch       atomic.Int64 // czxid of our registration, -1 before it
+	metadata    *metadata.Cache
+	topics      *topicConfigs
+	wheel       *purgatory.Wheel
+	dialer      *dialer
+	controllers *controllerLink
+	fetchers    *replication.Fetchers
+	isr         *replication.ISRSender
+	partitions  *partition.Manager
+	groups      *group.Coordinator
+	controller  *controller.Controller
+	meter       *meter.Meter
+	usage       *usageLink
+	quotas      *admission.Quotas
+	acls        *auth.Authorizer
+	logins      map[string]*auth.Server // by listener
+	handler     *handler.Handler
+	listeners   []*listener.Listener
+}
+
+type stopStep struct {
+	what string
+	stop func(context.Context) error
+}
+
+// stopTimeout bounds the whole stop, of which moving the leaders away is the
+// long part.
+const stopTimeout = 30 * time.Second
+
+// onStop adds a step to the stop; steps run in reverse order.
+func (b *Broker) onStop(what string, stop func(context.Context) error) {
+	b.stops = append(b.stops, stopStep{what, stop})
+}
+
+// Stop takes the broker down in the reverse order of its start: leaders are
+// moved away first (controlled shutdown), the logs are closed clean. It returns
+// when every goroutine has ended, with what went wrong on the way.
+func (b *Broker) Stop() error {
+	ctx, cancel := context.WithTimeout(context.Background(), stopTimeout)
+	defer cancel()
+	var errs []error
+	for len(b.stops) > 0 {
+		s := b.stops[len(b.stops)-1]
+		b.stops = b.stops[:len(b.stops)-1]
+		began := time.Now()
+		if err := s.stop(ctx); err != nil {
+			errs = append(errs, fmt.Errorf("stopping %s: %w", s.what, err))
+		}
+		b.log.Debug("stopped", "part", s.what, "took", time.Since(began))
+	}
+	return errors.Join(errs...)
+}
+
+// Addr is the bound address of a listener by its name, "" if there is none.
+func (b *Broker) Addr(name string) string {
+	for i, e := range b.cfg.Listeners {
+		if e.Name == name {
+			return b.listeners[i].Addr().String()
+		}
+	}
+	return ""
+}
+
+// Stats are the listener's counters, for tests and reports.
+func (b *Broker) Stats(name string) listener.Stats {
+	for i, e := range b.cfg.Listeners {
+		if e.Name == name {
+			return b.listeners[i].Stats()
+		}
+	}
+	return listener.Stats{}
+}
+
+// shutDown asks the controller to move leadership away from this broker, as
+// often as controlled.shutdown.max.retries says.
+func (b *Broker) shutDown(ctx context.Context) error {
+	if !b.cfg.ControlledShutdown {
+		return nil
+	}
+	var last error
+	for range max(1, b.cfg.ControlledShutdownRetries) {
+		left, err := b.askShutDown(ctx)
+		if err == nil && left == 0 {
+			return nil
+		}
+		if last = err; err == nil {
+			last = fmt.Errorf("this broker still leads %d partitions", left)
+		}
+		select {
+		case <-ctx.Done():
+			return errors.Join(ctx.Err(), last)
+		case <-time.After(min(b.cfg.ControlledShutdownBackoff, time.Second)):
+		}
+	}
+	// Not an error of the stop: what is still led here, no other replica could
+	// take over; it comes back with this broker.
+	b.log.Warn("leadership could not be moved away before the stop", "error", last)
+	return nil
+}

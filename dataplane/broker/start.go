@@ -1,0 +1,471 @@
+package broker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"penstock/dataplane/admission"
+	"penstock/dataplane/auth"
+	"penstock/dataplane/commitlog"
+	"penstock/dataplane/config"
+	"penstock/dataplane/controller"
+	"penstock/dataplane/coordination"
+	"penstock/dataplane/fetchsession"
+	"penstock/dataplane/group"
+	"penstock/dataplane/handler"
+	"penstock/dataplane/listener"
+	"penstock/dataplane/metadata"
+	"penstock/dataplane/meter"
+	"penstock/dataplane/partition"
+	"penstock/dataplane/protocol"
+	"penstock/dataplane/purgatory"
+	"penstock/dataplane/replication"
+	"penstock/dataplane/vfs"
+)
+
+// Start brings a broker up and returns when it serves. ctx bounds the start
+// only. On an error everything started is stopped again.
+func Start(ctx context.Context, cfg *config.Broker, log *slog.Logger) (b *Broker, err error) {
+	if log == nil {
+		log = slog.New(slog.DiscardHandler)
+	}
+	b = &Broker{cfg: cfg, log: log.With("broker", cfg.ID)}
+	b.epoch.Store(-1)
+	b.ctx, b.cancel = context.WithCancel(context.Background())
+	b.onStop("background work", func(context.Context) error { b.cancel(); return nil })
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, b.Stop())
+		}
+	}()
+	for _, step := range []struct {
+		what string
+		do   func(context.Context) error
+	}{
+		{"opening log.dirs", b.openDirs},
+		{"binding the listeners", b.bind},
+		{"connecting to ZooKeeper", b.connect},
+		{"reading the cluster's identity", b.identify},
+		{"reading quotas and ACLs", b.startAdmission},
+		{"opening the usage meter", b.openMeter},
+		{"opening the logs", b.openLogs},
+		{"starting the group coordinator", b.startGroups},
+		{"preparing the controller", b.prepareController},
+		{"serving", b.serve},
+		{"registering", b.register},
+		{"watching for changes", b.watch},
+		{"joining the election", b.join},
+	} {
+		began := time.Now()
+		if err := step.do(ctx); err != nil {
+			return nil, fmt.Errorf("%s: %w", step.what, err)
+		}
+		b.log.Debug("start", "step", step.what, "took", time.Since(began))
+	}
+	// Last to be added is first to run: leaders go before anything stops.
+	b.onStop("leadership", b.shutDown)
+	return b, nil
+}
+
+func (b *Broker) openDirs(context.Context) error {
+	for _, path := range b.cfg.LogDirs {
+		d, err := commitlog.OpenDir(vfs.OS, path)
+		if err != nil {
+			return err
+		}
+		b.dirs = append(b.dirs, d)
+		b.onStop("log dir "+path, func(context.Context) error { return d.Close(b.cleanDirs.Load()) })
+	}
+	return nil
+}
+
+// bind takes the ports before anything says that this broker is there.
+func (b *Broker) bind(context.Context) error {
+	memory := admission.NewMemory(requestMemory(b.cfg))
+	conns := admission.NewConnections(connectionLimits(b.cfg))
+	pool := protocol.NewPool()
+	b.logins = map[string]*auth.Server{}
+	for _, e := range b.cfg.Listeners {
+		if strings.HasSuffix(e.Protocol, "SSL") {
+			return fmt.Errorf("listener %s: TLS is not served yet", e.Name)
+		}
+		lc := listener.Config{
+			Name: e.Name, Addr: e.Addr(), SASL: e.SASL(), Limits: conns, Buffers: pool,
+			Handler:     func(r *listener.Request) { b.handler.Serve(r) },
+			OnLocalDone: b.chargeRequest, OnSent: b.chargeNetwork,
+			MaxFrame: b.cfg.SocketRequestMaxBytes, IdleTimeout: b.cfg.ConnectionsMaxIdle, Logger: b.log,
+		}
+		if lc.IdleTimeout == 0 {
+			lc.IdleTimeout = -1
+		}
+		// Between brokers nothing waits for memory: a follower's fetch must never
+		// queue behind producers that wait for that very follower.
+		if len(b.cfg.Listeners) == 1 || e.Name != b.cfg.InterBrokerListener {
+			lc.Budget = memory
+		}
+		l, err := listener.Listen(lc)
+		if err != nil {
+			return err
+		}
+		b.listeners = append(b.listeners, l)
+		b.onStop("listener "+e.Name, func(context.Context) error { return l.Close() })
+	}
+	return nil
+}
+
+// requestMemory is queued.max.request.bytes, by default 256 MiB: two of the
+// largest requests and room for the small ones.
+func requestMemory(cfg *config.Broker) int64 {
+	if cfg.QueuedMaxRequestBytes > 0 {
+		return cfg.QueuedMaxRequestBytes
+	}
+	return max(256<<20, 2*int64(cfg.SocketRequestMaxBytes)+56<<20)
+}
+
+func connectionLimits(cfg *config.Broker) admission.ConnectionLimits {
+	l := admission.ConnectionLimits{
+		Max: cfg.MaxConnections, MaxPerIP: cfg.MaxConnectionsPerIP, PerListener: cfg.ListenerMaxConnections,
+		Overrides: cfg.MaxConnectionsPerIPFor,
+	}
+	if len(cfg.Listeners) > 1 {
+		l.Protected = cfg.InterBrokerListener
+	}
+	return l
+}
+
+func (b *Broker) connect(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, b.cfg.ZooKeeperConnectionTimeout)
+	defer cancel()
+	zk, err := coordination.Connect(ctx, coordination.Config{
+		Connect: b.cfg.ZooKeeperConnect, SessionTimeout: b.cfg.ZooKeeperSessionTimeout,
+		Digest: b.cfg.ZooKeeperDigest, SetACL: b.cfg.ZooKeeperSetACL, Logger: b.log,
+	})
+	if err != nil {
+		return err
+	}
+	b.zk = zk
+	b.onStop("ZooKeeper session", func(context.Context) error { zk.Close(); return nil })
+	return zk.EnsureLayout(ctx)
+}
+
+// identify holds the folders against the cluster: a folder of another cluster
+// or broker must not be served from here.
+func (b *Broker) identify(ctx context.Context) error {
+	id, err := b.zk.ClusterID(ctx)
+	if err != nil {
+		return err
+	}
+	for _, d := range b.dirs {
+		m, ok, err := d.Meta()
+		if err != nil {
+			return err
+		}
+		switch {
+		case !ok:
+			if err := d.WriteMeta(commitlog.MetaProperties{ClusterID: id, BrokerID: b.cfg.ID}); err != nil {
+				return err
+			}
+		case m.ClusterID != "" && m.ClusterID != id:
+			return fmt.Errorf("%s belongs to cluster %s, not to %s", d.Path(), m.ClusterID, id)
+		case m.BrokerID >= 0 && m.BrokerID != b.cfg.ID:
+			return fmt.Errorf("%s belongs to broker %d, not to %d", d.Path(), m.BrokerID, b.cfg.ID)
+		}
+	}
+	b.metadata = metadata.NewCache(id)
+	b.topics = &topicConfigs{ctx: b.ctx, broker: b.cfg, zk: b.zk, log: b.log, known: map[string]partition.TopicConfig{}}
+	user, password, _, err := auth.InterBrokerCredentials(b.cfg)
+	if err != nil {
+		return err
+	}
+	b.dialer = &dialer{
+		listener: b.cfg.InterBrokerListener, user: user, password: password,
+		timeout: b.cfg.ReplicaSocketTimeout, clientID: "broker-" + strconv.Itoa(int(b.cfg.ID)),
+	}
+	b.controllers = &controllerLink{dialer: b.dialer, metadata: b.metadata, zk: b.zk}
+	b.onStop("controller link", func(context.Context) error { b.controllers.close(); return nil })
+	return nil
+}
+
+func (b *Broker) openMeter(context.Context) error {
+	if !b.cfg.UsageEnable {
+		return nil
+	}
+	b.usage = &usageLink{b: b}
+	m, err := meter.Open(meter.Config{
+		Dir: b.cfg.LogDirs[0], Broker: b.cfg.ID, Cluster: b.metadata.Image().ClusterID,
+		Interval: b.cfg.UsageInterval, Publish: b.usage.publish, Logger: b.log,
+	})
+	b.meter = m
+	return err
+}
+
+func (b *Broker) openLogs(ctx context.Context) error {
+	b.wheel = purgatory.NewWheel()
+	b.onStop("timing wheel", func(context.Context) error { b.wheel.Close(); return nil })
+	b.isr = replication.NewISRSender(replication.ISRConfig{
+		BrokerID: b.cfg.ID, BrokerEpoch: b.epoch.Load, Send: b.sendAlterPartition, Logger: b.log,
+	})
+	b.onStop("ISR changes", func(context.Context) error { b.isr.Close(); return nil })
+	b.fetchers = replication.NewFetchers(replication.Config{
+		BrokerID: b.cfg.ID, Dial: b.dialLeader,
+		Threads: b.cfg.ReplicaFetchers, WaitMax: b.cfg.ReplicaFetchWaitMax, MinBytes: b.cfg.ReplicaFetchMinBytes,
+		PartitionBytes: b.cfg.ReplicaFetchMaxBytes, ResponseBytes: b.cfg.ReplicaFetchResponseMaxBytes,
+		Backoff: b.cfg.ReplicaFetchBackoff, RequestTimeout: b.cfg.ReplicaSocketTimeout, Logger: b.log,
+	})
+	b.onStop("replica fetchers", func(context.Context) error { b.fetchers.Close(); return nil })
+	m, err := partition.NewManager(ctx, partition.Config{
+		BrokerID: b.cfg.ID, BrokerEpoch: b.epoch.Load, FS: vfs.OS, Dirs: b.dirs,
+		Topic: b.topics.get,
+		Known: func(tp partition.TopicPartition) bool {
+			return b.metadata.Image().Partition(tp.Topic, tp.Partition) != nil
+		},
+		Alive: func(id int32) bool { return b.metadata.Image().Alive(id) },
+		ISR:   b.isr, Fetchers: b.fetchers, Wheel: b.wheel, Hooks: b.hooks(),
+		ReplicaLagTimeMax: b.cfg.ReplicaLagTimeMax, HighWatermarkCheckpoint: b.cfg.HighWatermarkCheckpointInterval,
+		RecoveryCheckpoint: b.cfg.RecoveryPointInterval, RetentionCheck: b.cfg.RetentionCheckInterval,
+		RecoveryThreads: b.cfg.RecoveryThreadsPerDir, Logger: b.log,
+	})
+	if err != nil {
+		return err
+	}
+	b.partitions = m
+	b.onStop("logs", func(context.Context) error {
+		err := m.Close()
+		b.cleanDirs.Store(err == nil)
+		return err
+	})
+	return nil
+}
+
+// hooks tell the coordinators and the meter what happens to partitions.
+func (b *Broker) hooks() partition.Hooks {
+	h := partition.Hooks{
+		OnLeadership: func(tp partition.TopicPartition, leader bool, epoch int32) {
+			if tp.Topic != handler.OffsetsTopic {
+				return
+			}
+			if leader {
+				b.groups.OnLeader(tp.Partition, epoch)
+			} else {
+				b.groups.OnResign(tp.Partition, epoch)
+			}
+		},
+		OnDirFailure: func(dir string, err error) {
+			b.log.Error("a log folder has failed, its partitions are offline", "dir", dir, "error", err)
+		},
+	}
+	if b.meter != nil {
+		h.OnAppend = func(e partition.AppendEvent) {
+			if !e.Internal {
+				b.meter.Appended(e.Principal, e.TP, e.BaseOffset, e.LastOffset, int64(e.Bytes), int64(e.Records))
+			}
+		}
+		h.OnCommit = b.meter.Committed
+		h.OnTruncate = b.meter.Truncated
+	}
+	return h
+}
+
+// dialLeader connects to a partition's leader: where the controller said it is,
+// or where the cluster's metadata has it.
+func (b *Broker) dialLeader(ctx context.Context, id int32, addr string) (replication.Conn, error) {
+	if br := b.metadata.Image().Brokers[id]; br != nil {
+		if e, ok := br.Endpoint(b.cfg.InterBrokerListener); ok {
+			addr = hostPort(e.Host, e.Port)
+		}
+	}
+	if addr == "" {
+		return nil, fmt.Errorf("the address of broker %d is not known", id)
+	}
+	return b.dialer.dial(ctx, addr)
+}
+
+func (b *Broker) startGroups(context.Context) error {
+	b.groups = group.New(group.Config{
+		MinSessionTimeout: b.cfg.GroupMinSession, MaxSessionTimeout: b.cfg.GroupMaxSession,
+		InitialRebalanceDelay: b.cfg.GroupInitialRebalanceDelay, MaxSize: b.cfg.GroupMaxSize,
+		MaxOffsetMetadataSize: b.cfg.OffsetMetadataMaxBytes,
+		OffsetsRetention:      b.cfg.OffsetsRetention, OffsetsCheckInterval: b.cfg.OffsetsRetentionCheck, Logger: b.log,
+	}, &groupStorage{partitions: b.partitions, metadata: b.metadata, timeout: b.cfg.OffsetsCommitTimeout}, wheelTimers{b.wheel})
+	b.onStop("group coordinator", func(context.Context) error { b.groups.Close(); return nil })
+	return nil
+}
+
+// wheelTimers gives the coordinator the broker's timing wheel. What a timer
+// runs may append and answer, so it gets a goroutine: the wheel must not wait.
+type wheelTimers struct{ wheel *purgatory.Wheel }
+
+func (t wheelTimers) AfterFunc(d time.Duration, f func()) (stop func() bool) {
+	return t.wheel.AfterFunc(d, func() { go f() }).Stop
+}
+
+func (b *Broker) prepareController(context.Context) error {
+	c, err := controller.New(controller.Config{
+		BrokerID: b.cfg.ID, ZK: b.zk, Listener: b.cfg.InterBrokerListener,
+		Dial: func(ctx context.Context, to coordination.Broker) (controller.Peer, error) {
+			e, ok := to.Endpoint(b.cfg.InterBrokerListener)
+			if !ok {
+				return nil, fmt.Errorf("broker %d has no listener %s", to.ID, b.cfg.InterBrokerListener)
+			}
+			return b.dialer.dial(ctx, hostPort(e.Host, e.Port))
+		},
+		UncleanLeaderElection: b.uncleanByDefault(), AutoRebalance: b.cfg.AutoLeaderRebalance,
+		RebalanceInterval: b.cfg.LeaderImbalanceCheckInterval, ImbalancePercent: b.cfg.LeaderImbalancePercentage,
+		NumPartitions: b.cfg.NumPartitions, ReplicationFactor: b.cfg.DefaultReplicationFactor,
+		ValidateConfig: b.cfg.ValidateTopic, DescribeConfig: b.describeNewTopic, Logger: b.log,
+	})
+	b.controller = c
+	return err
+}
+
+func (b *Broker) uncleanByDefault() bool {
+	t, err := b.cfg.Topic(nil)
+	return err == nil && t.UncleanElection
+}
+
+func (b *Broker) describeNewTopic(_ string, overrides map[string]string) []kmsg.CreateTopicsResponseTopicConfig {
+	var out []kmsg.CreateTopicsResponseTopicConfig
+	for _, e := range b.cfg.DescribeTopic(overrides, nil) {
+		c := kmsg.NewCreateTopicsResponseTopicConfig()
+		c.Name, c.Value, c.ReadOnly, c.Source, c.IsSensitive = e.Name, e.Value, e.ReadOnly, int8(e.Source), e.Sensitive
+		out = append(out, c)
+	}
+	return out
+}
+
+func (b *Broker) serve(context.Context) error {
+	ids := newProducerIDs(b.zk, b.cfg.ID)
+	d := handler.Deps{
+		BrokerID: b.cfg.ID, Broker: b.cfg, Partitions: b.partitions, Metadata: b.metadata, Groups: b.groups,
+		Sessions:   fetchsession.New(fetchsession.Config{Slots: b.cfg.MaxIncrementalFetchSessions}),
+		Controller: b.controller, Quotas: b.quotas, Store: store{b.zk}, ACLs: b.acls,
+		SASL:        func(l string) *auth.Server { return b.logins[l] },
+		EnsureTopic: b.ensureTopic, NextProducerID: ids.take, BrokerEpoch: b.epoch.Load, Logger: b.log,
+	}
+	if b.meter != nil {
+		d.Fetched = b.meter.Fetched
+	}
+	b.handler = handler.New(b.ctx, d)
+	for _, l := range b.listeners {
+		l.Serve()
+	}
+	// The ports were bound first; connections must end before the logs close.
+	b.onStop("connections", func(context.Context) error {
+		var errs []error
+		for _, l := range b.listeners {
+			errs = append(errs, l.Close())
+		}
+		return errors.Join(errs...)
+	})
+	return nil
+}
+
+// register makes this broker known, under this session and every later one.
+func (b *Broker) register(ctx context.Context) error {
+	me := coordination.Broker{ID: b.cfg.ID, Rack: b.cfg.Rack, JMXPort: -1}
+	for _, e := range b.cfg.Advertised {
+		port := e.Port
+		if port == 0 {
+			addr, ok := b.boundTo(e.Name)
+			if !ok {
+				return fmt.Errorf("listener %s has no bound port", e.Name)
+			}
+			port = addr
+		}
+		me.Endpoints = append(me.Endpoints, coordination.Endpoint{Listener: e.Name, SecurityProtocol: e.Protocol, Host: e.Host, Port: port})
+	}
+	register := func(ctx context.Context) error {
+		epoch, err := b.zk.RegisterBroker(ctx, me)
+		if err != nil {
+			return err
+		}
+		b.epoch.Store(epoch)
+		b.log.Info("registered", "epoch", epoch, "endpoints", me.Endpoints)
+		return nil
+	}
+	b.zk.OnSession(register)
+	b.onStop("registration", func(ctx context.Context) error { return b.zk.UnregisterBroker(ctx, b.cfg.ID, b.epoch.Load()) })
+	return register(ctx)
+}
+
+func (b *Broker) boundTo(name string) (int32, bool) {
+	_, port, err := net.SplitHostPort(b.Addr(name))
+	if err != nil {
+		return 0, false
+	}
+	n, err := strconv.ParseInt(port, 10, 32)
+	return int32(n), err == nil
+}
+
+// watch follows what others change: topic configurations and quotas. ACLs are
+// followed since startAdmission.
+func (b *Broker) watch(ctx context.Context) error {
+	l, err := b.zk.ListenConfigChanges(ctx, b.configChanged)
+	if err != nil {
+		return err
+	}
+	b.onStop("config changes", func(context.Context) error { l.Close(); return nil })
+	// What was changed between the first reading and the listening has no
+	// notification that is sure to be seen.
+	return b.loadQuotas(ctx)
+}
+
+func (b *Broker) configChanged(entity string) {
+	topic, isTopic := strings.CutPrefix(entity, "topics/")
+	switch {
+	case isTopic:
+		b.topics.forget(topic)
+		b.partitions.UpdateTopicConfig(topic)
+	case strings.HasPrefix(entity, "users/"), strings.HasPrefix(entity, "clients/"):
+		values, err := b.zk.Config(b.ctx, entity)
+		if err == nil {
+			err = b.quotas.Update("/config/"+entity, values)
+		}
+		if err != nil {
+			b.log.Error("a changed quota cannot be applied", "entity", entity, "error", err)
+		}
+	}
+}
+
+func (b *Broker) join(ctx context.Context) error {
+	if err := b.controller.Start(ctx); err != nil {
+		return err
+	}
+	b.onStop("controller", func(context.Context) error { b.controller.Stop(); return nil })
+	if b.meter != nil {
+		b.meter.Start()
+		b.onStop("usage meter", func(ctx context.Context) error {
+			ctx, cancel := context.WithTimeout(ctx, usageTimeout)
+			defer cancel()
+			err := b.meter.Close(ctx)
+			b.usage.close()
+			if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, kerr.RequestTimedOut) {
+				b.log.Warn("the last usage is published at the next start", "error", err)
+				return nil
+			}
+			return err
+		})
+	}
+	return nil
+}
+
+func (b *Broker) askShutDown(ctx context.Context) (left int, err error) {
+	req := kmsg.NewPtrControlledShutdownRequest()
+	req.SetVersion(3)
+	req.BrokerID, req.BrokerEpoch = b.cfg.ID, b.epoch.Load()
+	resp, err := b.controllers.Do(ctx, req)
+	if err != nil {
+		return 0, err
+	}
+	r := resp.(*kmsg.ControlledShutdownResponse)
+	return len(r.PartitionsRemaining), kerr.ErrorForCode(r.ErrorCode)
+}

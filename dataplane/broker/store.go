@@ -1,0 +1,107 @@
+package broker
+
+import (
+	"context"
+	"net/url"
+	"strings"
+
+	"penstock/dataplane/coordination"
+	"penstock/dataplane/handler"
+)
+
+// store is handler.Store on ZooKeeper, in Kafka's layout.
+type store struct{ zk *coordination.Client }
+
+func (s store) TopicConfig(ctx context.Context, topic string) (map[string]string, error) {
+	return s.zk.Config(ctx, "topics/"+topic)
+}
+
+func (s store) SetTopicConfig(ctx context.Context, topic string, overrides map[string]string) error {
+	return s.zk.SetConfig(ctx, "topics/"+topic, overrides)
+}
+
+// Quotas walks users, their clients, and clients.
+func (s store) Quotas(ctx context.Context) ([]handler.QuotaEntity, error) {
+	var all []handler.QuotaEntity
+	err := s.quotaEntities(ctx, func(entity string, values map[string]string) {
+		all = append(all, entityOf(entity, values))
+	})
+	return all, err
+}
+
+// quotaEntities calls fn for every entity that has a znode, with its path below
+// /config.
+func (s store) quotaEntities(ctx context.Context, fn func(entity string, values map[string]string)) error {
+	read := func(entity string) error {
+		values, err := s.zk.Config(ctx, entity)
+		if err == nil && len(values) > 0 {
+			fn(entity, values)
+		}
+		return err
+	}
+	for _, kind := range []string{"users", "clients"} {
+		names, err := s.zk.ConfigEntities(ctx, kind)
+		if err != nil {
+			return err
+		}
+		for _, name := range names {
+			entity := kind + "/" + name
+			if err := read(entity); err != nil {
+				return err
+			}
+			if kind == "clients" {
+				continue
+			}
+			clients, err := s.zk.ConfigEntities(ctx, entity+"/clients")
+			if err != nil {
+				return err
+			}
+			for _, c := range clients {
+				if err := read(entity + "/clients/" + c); err != nil {
+					return err
+				}
+			}
+		}
+	}
+	return nil
+}
+
+func (s store) SetQuotas(ctx context.Context, e handler.QuotaEntity) error {
+	var parts []string
+	if e.User != nil {
+		parts = append(parts, "users", sanitize(*e.User))
+	}
+	if e.ClientID != nil {
+		parts = append(parts, "clients", sanitize(*e.ClientID))
+	}
+	return s.zk.SetConfig(ctx, strings.Join(parts, "/"), e.Values)
+}
+
+func entityOf(path string, values map[string]string) handler.QuotaEntity {
+	e := handler.QuotaEntity{Values: values}
+	p := strings.Split(path, "/")
+	for i := 0; i+1 < len(p); i += 2 {
+		name := unsanitize(p[i+1])
+		if p[i] == "users" {
+			e.User = &name
+		} else {
+			e.ClientID = &name
+		}
+	}
+	return e
+}
+
+// sanitize is the percent encoding that Kafka uses for names in znode paths.
+func sanitize(name string) string {
+	if name == handler.DefaultEntity {
+		return name
+	}
+	return strings.NewReplacer("+", "%20", "~", "%7E").Replace(url.QueryEscape(name))
+}
+
+func unsanitize(name string) string {
+	if s, err := url.PathUnescape(name); err == nil {
+		return s
+	}
+	return name
+}

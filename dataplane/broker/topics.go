@@ -1,0 +1,136 @@
+package broker
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"time"
+
+	"penstock/dataplane/commitlog"
+	"penstock/dataplane/config"
+	"penstock/dataplane/coordination"
+	"penstock/dataplane/partition"
+	"penstock/dataplane/recordbatch"
+)
+
+// topicConfigs gives the effective configuration of topics: what ZooKeeper has
+// of them over what the broker's settings say. Each topic is read once, at
+// first use, and again when a change is notified.
+type topicConfigs struct {
+	ctx    context.Context
+	broker *config.Broker
+	zk     *coordination.Client
+	log    *slog.Logger
+
+	mu    sync.Mutex
+	known map[string]partition.TopicConfig
+}
+
+// get blocks until ZooKeeper has answered: a topic opened with the wrong
+// min.insync.replicas or retention could lose what its owner was promised. Only
+// the broker's end stops the waiting.
+func (t *topicConfigs) get(topic string) partition.TopicConfig {
+	t.mu.Lock()
+	tc, ok := t.known[topic]
+	t.mu.Unlock()
+	if ok {
+		return tc
+	}
+	for {
+		overrides, err := t.zk.Config(t.ctx, "topics/"+topic)
+		if err == nil {
+			return t.put(topic, overrides)
+		}
+		t.log.Warn("a topic's configuration cannot be read yet", "topic", topic, "error", err)
+		select {
+		case <-t.ctx.Done():
+			return t.parse(topic, nil)
+		case <-time.After(200 * time.Millisecond):
+		}
+	}
+}
+
+func (t *topicConfigs) put(topic string, overrides map[string]string) partition.TopicConfig {
+	tc := t.parse(topic, overrides)
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.known[topic] = tc
+	return tc
+}
+
+// forget makes the next get read ZooKeeper again.
+func (t *topicConfigs) forget(topic string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	delete(t.known, topic)
+}
+
+// parse never fails: a value that cannot be read, written by another program,
+// is reported and its default taken.
+func (t *topicConfigs) parse(topic string, overrides map[string]string) partition.TopicConfig {
+	c, err := t.broker.Topic(overrides)
+	for err != nil && len(overrides) > 0 {
+		t.log.Error("a topic's configuration has bad values, which are ignored", "topic", topic, "error", err)
+		good := map[string]string{}
+		for k, v := range overrides {
+			if t.broker.ValidateTopic(map[string]string{k: v}) == nil {
+				good[k] = v
+			}
+		}
+		if len(good) == len(overrides) {
+			good = nil // each is right by itself, together they are not
+		}
+		overrides = good
+		c, err = t.broker.Topic(overrides)
+	}
+	return partition.TopicConfig{
+		Log: commitlog.Config{
+			SegmentBytes: int32(c.SegmentBytes), SegmentAge: c.SegmentAge, SegmentJitter: c.SegmentJitter,
+			SegmentIndexBytes: int32(c.SegmentIndexBytes), IndexIntervalBytes: intervalOf(c.IndexIntervalBytes),
+			RetentionAge: forever(c.Retention), RetentionBytes: c.RetentionBytes, KeepForever: !c.Delete,
+			FlushMessages: c.FlushMessages, DeleteDelay: atLeastTick(c.FileDeleteDelay), ProducerExpiry: t.broker.ProducerIDExpiration,
+		},
+		MinISR: c.MinISR,
+		Validate: recordbatch.ValidateOptions{
+			MaxMessageBytes: c.MaxMessageBytes, LogAppendTime: c.LogAppendTime, Compacted: c.Compact,
+			BeforeMaxMs: boundMs(c.TimestampBeforeMax), AfterMaxMs: boundMs(c.TimestampAfterMax),
+			Recompress: c.CompressionType != "producer", Codec: codecs[c.CompressionType],
+		},
+	}
+}
+
+var codecs = map[string]recordbatch.Codec{
+	"uncompressed": recordbatch.CodecNone, "gzip": recordbatch.CodecGzip, "snappy": recordbatch.CodecSnappy,
+	"lz4": recordbatch.CodecLZ4, "zstd": recordbatch.CodecZstd,
+}
+
+// boundMs is a bound in ms, 0 for none.
+func boundMs(d time.Duration) int64 {
+	if d == config.Forever {
+		return 0
+	}
+	return d.Milliseconds()
+}
+
+// In commitlog.Config zero means the default, so a real zero goes by the
+// nearest value that means the same.
+func intervalOf(n int) int32 {
+	if n == 0 {
+		return -1 // an entry for every batch
+	}
+	return int32(n)
+}
+
+func forever(d time.Duration) time.Duration {
+	if d == 0 {
+		return time.Nanosecond // retention.ms=0 keeps nothing that is closed
+	}
+	return d
+}
+
+func atLeastTick(d time.Duration) time.Duration {
+	if d == 0 {
+		return -1 // remove at once
+	}
+	return d
+}

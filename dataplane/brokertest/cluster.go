@@ -1,0 +1,360 @@
+// Package brokertest runs whole clusters for tests: real broker processes with
+// a real ZooKeeper, which a test may kill, stop and start again. The brokers
+// end with the test, and with the test's process should that die.
+package brokertest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"penstock/dataplane/coordination/zktest"
+)
+
+// Cluster is a running cluster.
+type Cluster struct {
+	Dir     string
+	ZK      *zktest.Server
+	Brokers []*Node
+
+	t      testing.TB
+	chroot string
+}
+
+// Node is one broker of a Cluster.
+type Node struct {
+	ID         int32
+	Addr       string // of the first listener
+	Properties string // its server.properties
+	LogDir     string
+
+	c   *Cluster
+	mu  sync.Mutex
+	cmd *exec.Cmd
+	end chan struct{} // closed when the process has ended
+	err error         // how it ended; valid after end
+}
+
+// Options of a cluster. The zero value is one plaintext broker.
+type Options struct {
+	Brokers  int
+	Settings []string // further lines of every server.properties, which win
+	// Listeners replaces the one plaintext listener: for each broker the lines
+	// that define its listeners, given free ports as many as Ports says.
+	Ports     int
+	Listeners func(id int, ports []int) []string
+	// Wrap puts words before the broker's command line, strace for one.
+	Wrap []string
+}
+
+var binary struct {
+	once sync.Once
+	path string
+	err  error
+}
+
+// Binary builds the broker once a test binary and returns its path.
+func Binary(t testing.TB) string {
+	t.Helper()
+	binary.once.Do(func() {
+		_, here, _, _ := runtime.Caller(0)
+		root := filepath.Join(filepath.Dir(here), "..", "..")
+		dir, err := os.MkdirTemp("", "penstock-brokertest")
+		if err != nil {
+			binary.err = err
+			return
+		}
+		binary.path = filepath.Join(dir, "penstock-broker")
+		cmd := exec.Command("go", "build", "-o", binary.path, "./dataplane/cmd/penstock-broker")
+		cmd.Dir = root
+		if out, err := cmd.CombinedOutput(); err != nil {
+			binary.err = fmt.Errorf("go build: %w\n%s", err, out)
+		}
+	})
+	if binary.err != nil {
+		t.Fatal(binary.err)
+	}
+	return binary.path
+}
+
+// Main runs a package's tests and removes what Binary built.
+func Main(m *testing.M) int {
+	code := m.Run()
+	if binary.path != "" {
+		_ = os.RemoveAll(filepath.Dir(binary.path))
+	}
+	return code
+}
+
+// Start brings a cluster up and waits until every broker answers and knows all
+// others.
+func Start(t testing.TB, o Options) *Cluster {
+	t.Helper()
+	if o.Brokers == 0 {
+		o.Brokers = 1
+	}
+	if o.Ports == 0 {
+		o.Ports = 1
+		o.Listeners = func(_ int, ports []int) []string {
+			return []string{fmt.Sprintf("listeners=PLAINTEXT://127.0.0.1:%d", ports[0])}
+		}
+	}
+	dir := t.TempDir()
+	zk, err := zktest.Start()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(zk.Stop)
+	c := &Cluster{Dir: dir, ZK: zk, t: t, chroot: "/clusters/test"}
+	rf := min(o.Brokers, 3)
+	for id := range o.Brokers {
+		ports := freePorts(t, o.Ports)
+		n := &Node{ID: int32(id), c: c, Addr: fmt.Sprintf("127.0.0.1:%d", ports[0]), LogDir: filepath.Join(dir, fmt.Sprintf("data-%d", id))}
+		n.Properties = filepath.Join(dir, fmt.Sprintf("broker-%d.properties", id))
+		lines := []string{
+			fmt.Sprintf("broker.id=%d", id), "log.dirs=" + n.LogDir,
+			fmt.Sprintf("zookeeper.connect=%s%s", zk.Addr(), c.chroot), "zookeeper.session.timeout.ms=4000",
+			fmt.Sprintf("offsets.topic.replication.factor=%d", rf), "offsets.topic.num.partitions=4",
+			fmt.Sprintf("default.replication.factor=%d", rf), "num.partitions=4", "group.initial.rebalance.delay.ms=0",
+		}
+		lines = append(lines, o.Listeners(id, ports)...)
+		lines = append(lines, o.Settings...)
+		if err := os.WriteFile(n.Properties, []byte(strings.Join(lines, "\n")+"\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		c.Brokers = append(c.Brokers, n)
+	}
+	t.Cleanup(c.stopAll)
+	for _, n := range c.Brokers {
+		n.start(o.Wrap)
+	}
+	for _, n := range c.Brokers {
+		n.AwaitServing()
+	}
+	return c
+}
+
+func (c *Cluster) stopAll() {
+	for _, n := range c.Brokers {
+		n.Kill()
+	}
+	if c.t.Failed() {
+		for _, n := range c.Brokers {
+			if b, err := os.ReadFile(n.logFile()); err == nil {
+				c.t.Logf("broker %d said at last:\n%s", n.ID, tail(b, 4000))
+			}
+		}
+	}
+}
+
+func tail(b []byte, n int) []byte { return b[max(0, len(b)-n):] }
+
+// Bootstrap lists the brokers' addresses.
+func (c *Cluster) Bootstrap() []string {
+	var addrs []string
+	for _, n := range c.Brokers {
+		addrs = append(addrs, n.Addr)
+	}
+	return addrs
+}
+
+// Client makes a client that is closed with the test.
+func (c *Cluster) Client(opts ...kgo.Opt) *kgo.Client {
+	c.t.Helper()
+	cl, err := kgo.NewClient(append([]kgo.Opt{kgo.SeedBrokers(c.Bootstrap()...)}, opts...)...)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	c.t.Cleanup(cl.Close)
+	return cl
+}
+
+// CreateTopic makes a topic or fails the test.
+func (c *Cluster) CreateTopic(topic string, partitions int32, rf int16, configs ...string) {
+	c.t.Helper()
+	cfg := map[string]*string{}
+	for _, kv := range configs {
+		k, v, _ := strings.Cut(kv, "=")
+		cfg[k] = &v
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	defer cancel()
+	if _, err := kadm.NewClient(c.Client()).CreateTopic(ctx, partitions, rf, cfg, topic); err != nil {
+		c.t.Fatalf("creating topic %s: %v", topic, err)
+	}
+}
+
+// Await polls until cond holds; what is asked of other processes has no event
+// to wait for.
+func Await(t testing.TB, within time.Duration, what string, cond func() error) {
+	t.Helper()
+	var last error
+	for deadline := time.Now().Add(within); time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
+		if last = cond(); last == nil {
+			return
+		}
+	}
+	t.Fatalf("%s: not within %v: %v", what, within, last)
+}
+
+// AwaitWhole waits until every partition of the topic has its whole replica set
+// in sync.
+func (c *Cluster) AwaitWhole(topic string, within time.Duration) {
+	c.t.Helper()
+	adm := kadm.NewClient(c.Client())
+	Await(c.t, within, topic+" whole again", func() error {
+		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+		defer cancel()
+		ts, err := adm.ListTopics(ctx, topic)
+		if err != nil {
+			return err
+		}
+		for _, p := range ts[topic].Partitions {
+			if p.Err != nil || p.Leader < 0 || len(p.ISR) != len(p.Replicas) {
+				return fmt.Errorf("partition %d: leader %d, ISR %v of %v, %v", p.Partition, p.Leader, p.ISR, p.Replicas, p.Err)
+			}
+		}
+		return ts[topic].Err
+	})
+}
+
+func (n *Node) logFile() string {
+	return filepath.Join(n.c.Dir, fmt.Sprintf("broker-%d.log", n.ID))
+}
+
+func (n *Node) start(wrap []string) {
+	t := n.c.t
+	t.Helper()
+	argv := append(append([]string{}, wrap...), Binary(t), "--config", n.Properties)
+	out, err := os.OpenFile(n.logFile(), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer out.Close()
+	cmd := exec.Command(argv[0], argv[1:]...)
+	cmd.Stdout, cmd.Stderr = out, out
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true}
+	end := make(chan struct{})
+	started := make(chan error)
+	go func() {
+		// The death signal goes by the thread that has started the child.
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
+		err := cmd.Start()
+		started <- err
+		if err != nil {
+			return
+		}
+		err = cmd.Wait()
+		n.mu.Lock()
+		n.err = err
+		n.mu.Unlock()
+		close(end)
+	}()
+	if err := <-started; err != nil {
+		t.Fatal(err)
+	}
+	n.mu.Lock()
+	n.cmd, n.end = cmd, end
+	n.mu.Unlock()
+}
+
+// Start starts the broker again after Kill or Stop and waits until it serves.
+func (n *Node) Start() {
+	n.c.t.Helper()
+	n.start(nil)
+	n.AwaitServing()
+}
+
+// AwaitServing waits until the broker accepts connections.
+func (n *Node) AwaitServing() {
+	n.c.t.Helper()
+	Await(n.c.t, 30*time.Second, fmt.Sprintf("broker %d serving", n.ID), func() error {
+		if n.ended() {
+			n.mu.Lock()
+			defer n.mu.Unlock()
+			return fmt.Errorf("the process has ended: %v", n.err)
+		}
+		conn, err := net.DialTimeout("tcp", n.Addr, time.Second)
+		if err != nil {
+			return err
+		}
+		return conn.Close()
+	})
+}
+
+func (n *Node) ended() bool {
+	select {
+	case <-n.end:
+		return true
+	default:
+		return false
+	}
+}
+
+// PID is the broker's process.
+func (n *Node) PID() int { return n.cmd.Process.Pid }
+
+// Signal sends a signal to the broker.
+func (n *Node) Signal(sig syscall.Signal) {
+	_ = syscall.Kill(-n.cmd.Process.Pid, sig)
+}
+
+// Kill ends the broker by SIGKILL and waits until it is gone.
+func (n *Node) Kill() {
+	if n.cmd == nil {
+		return
+	}
+	n.Signal(syscall.SIGKILL)
+	<-n.end
+}
+
+// Stop ends the broker in order and fails the test unless it exits with 0
+// within 30 s.
+func (n *Node) Stop() {
+	n.c.t.Helper()
+	n.Signal(syscall.SIGTERM)
+	select {
+	case <-n.end:
+	case <-time.After(30 * time.Second):
+		n.c.t.Fatalf("broker %d does not stop", n.ID)
+	}
+	if n.err != nil {
+		n.c.t.Fatalf("broker %d stopped with: %v", n.ID, n.err)
+	}
+}
+
+func freePorts(t testing.TB, n int) []int {
+	t.Helper()
+	var ports []int
+	var open []net.Listener
+	for range n {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		open = append(open, l)
+		ports = append(ports, l.Addr().(*net.TCPAddr).Port)
+	}
+	var errs []error
+	for _, l := range open {
+		errs = append(errs, l.Close())
+	}
+	if err := errors.Join(errs...); err != nil {
+		t.Fatal(err)
+	}
+	return ports
+}

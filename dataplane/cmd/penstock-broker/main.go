@@ -1,0 +1,81 @@
+// Command penstock-broker runs one broker from a Kafka server.properties file:
+//
+//	penstock-broker --config server.properties [--override key=value ...]
+//	penstock-broker supervise --config server.properties [...]
+//
+// The second form is a parent that starts the first and keeps it running.
+// SIGTERM and SIGINT stop the broker in order; its leaders are moved away first.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+
+	"penstock/dataplane/broker"
+	"penstock/dataplane/config"
+	"penstock/dataplane/supervise"
+)
+
+func main() {
+	args := os.Args[1:]
+	if len(args) > 0 && args[0] == "supervise" {
+		os.Exit(supervise.Main(args[1:], os.Stderr))
+	}
+	if err := run(args); err != nil {
+		fmt.Fprintln(os.Stderr, "penstock-broker:", err)
+		os.Exit(1)
+	}
+}
+
+// overrides collects a flag that may be repeated.
+type overrides []string
+
+func (o *overrides) String() string { return strings.Join(*o, " ") }
+func (o *overrides) Set(s string) error {
+	if !strings.Contains(s, "=") {
+		return errors.New("want key=value")
+	}
+	*o = append(*o, s)
+	return nil
+}
+
+func run(args []string) error {
+	flags := flag.NewFlagSet("penstock-broker", flag.ContinueOnError)
+	file := flags.String("config", "", "server.properties file")
+	level := slog.LevelInfo
+	flags.TextVar(&level, "log-level", slog.LevelInfo, "DEBUG, INFO, WARN or ERROR")
+	var over overrides
+	flags.Var(&over, "override", "key=value that wins over the file; repeatable")
+	if err := flags.Parse(args); err != nil {
+		return err
+	}
+	if *file == "" {
+		return errors.New("--config is missing")
+	}
+	cfg, err := config.Load(*file, over)
+	if err != nil {
+		return err
+	}
+	log := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: level}))
+	for _, w := range cfg.Warnings() {
+		log.Warn(w)
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, os.Interrupt)
+	defer stop()
+	b, err := broker.Start(ctx, cfg, log)
+	if err != nil {
+		return err
+	}
+	log.Info("serving", "broker", cfg.ID)
+	<-ctx.Done()
+	stop() // a second signal ends the process at once
+	log.Info("stopping")
+	return b.Stop()
+}

@@ -1,0 +1,106 @@
+package config
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kmsg"
+)
+
+// Op is one change of IncrementalAlterConfigs.
+type Op struct {
+	Name  string
+	Op    kmsg.IncrementalAlterConfigOp
+	Value *string // nil is right for DELETE only
+}
+
+// AlterTopic applies changes to a topic's overrides and checks the outcome.
+// The given map is not touched: on an error nothing has changed. The error has
+// INVALID_CONFIG or INVALID_REQUEST in its chain and a text for the client.
+func (b *Broker) AlterTopic(current map[string]string, ops []Op) (map[string]string, error) {
+	out := maps.Clone(current)
+	if out == nil {
+		out = make(map[string]string)
+	}
+	seen := make(map[string]bool, len(ops))
+	for _, op := range ops {
+		if seen[op.Name] {
+			return nil, fmt.Errorf("%w: %s is named twice", kerr.InvalidRequest, clip(op.Name))
+		}
+		seen[op.Name] = true
+		k := topicIndex[op.Name]
+		if k == nil {
+			return nil, fmt.Errorf("%w: no such topic setting: %s", kerr.InvalidConfig, clip(op.Name))
+		}
+		if op.Value == nil && op.Op != kmsg.IncrementalAlterConfigOpDelete {
+			return nil, fmt.Errorf("%w: %s has no value", kerr.InvalidRequest, op.Name)
+		}
+		switch op.Op {
+		case kmsg.IncrementalAlterConfigOpSet:
+			out[op.Name] = *op.Value
+		case kmsg.IncrementalAlterConfigOpDelete:
+			delete(out, op.Name)
+		case kmsg.IncrementalAlterConfigOpAppend, kmsg.IncrementalAlterConfigOpSubtract:
+			if k.typ != tList {
+				return nil, fmt.Errorf("%w: %s is not a list: it can only be set or deleted", kerr.InvalidRequest, op.Name)
+			}
+			have, ok := out[op.Name]
+			if !ok {
+				have = b.topicDefault(k)
+			}
+			out[op.Name] = changeList(have, *op.Value, op.Op == kmsg.IncrementalAlterConfigOpAppend)
+		default:
+			return nil, fmt.Errorf("%w: unknown operation %d", kerr.InvalidRequest, op.Op)
+		}
+	}
+	// Only the outcome is checked: an old bad value of a key that is not
+	// touched must not stop the change that would mend another.
+	if err := b.validateTouched(out, seen); err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+// ReplaceTopic is the old AlterConfigs: the given settings become the whole
+// set. Values of nil are refused.
+func (b *Broker) ReplaceTopic(settings []Op) (map[string]string, error) {
+	for i := range settings {
+		settings[i].Op = kmsg.IncrementalAlterConfigOpSet
+	}
+	return b.AlterTopic(nil, settings)
+}
+
+func (b *Broker) validateTouched(overrides map[string]string, touched map[string]bool) error {
+	err := b.ValidateTopic(overrides)
+	if err == nil {
+		return nil
+	}
+	var mine TopicErrors
+	for _, ke := range err.(TopicErrors) {
+		// Rules that span keys are reported at one of them.
+		spans := ke.Key == "max.compaction.lag.ms" && touched["min.compaction.lag.ms"]
+		if touched[ke.Key] || spans {
+			mine = append(mine, ke)
+		}
+	}
+	if len(mine) == 0 {
+		return nil
+	}
+	return fmt.Errorf("%w: %w", kerr.InvalidConfig, mine)
+}
+
+func changeList(have, change string, add bool) string {
+	list := splitList(have)
+	for _, e := range splitList(change) {
+		switch {
+		case add && !slices.Contains(list, e):
+			list = append(list, e)
+		case !add:
+			list = slices.DeleteFunc(list, func(x string) bool { return x == e })
+		}
+	}
+	return strings.Join(list, ",")
+}

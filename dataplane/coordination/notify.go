@@ -1,0 +1,132 @@
+package coordination
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+)
+
+// notificationLife is how long a notification stays before any listener may
+// remove it: long enough for every broker to have seen it.
+const notificationLife = 15 * time.Minute
+
+// notify adds a sequence child whose creation tells the listeners.
+func (c *Client) notify(ctx context.Context, prefix string, data []byte) error {
+	_, err := c.CreateSequential(ctx, prefix, data)
+	if errors.Is(err, ErrNoNode) {
+		if i := strings.LastIndexByte(prefix, '/'); i > 0 {
+			if err := c.EnsurePath(ctx, prefix[:i]); err != nil {
+				return err
+			}
+			_, err = c.CreateSequential(ctx, prefix, data)
+		}
+	}
+	return err
+}
+
+// Listener follows the sequence children of a znode.
+type Listener struct {
+	c            *Client
+	path, prefix string
+	fn           func(data []byte)
+	unwatch      func()
+	cancel       context.CancelFunc
+	wake         chan struct{}
+	done         chan struct{}
+	once         sync.Once
+	last         int64 // highest number handled; the loop's
+}
+
+// Listen calls fn, from one goroutine, with the content of each child
+// prefixN of path, in order of N, those that exist first: Listen returns when
+// these have been handled. Old children are removed.
+func (c *Client) Listen(ctx context.Context, path, prefix string, fn func(data []byte)) (*Listener, error) {
+	if err := c.EnsurePath(ctx, path); err != nil {
+		return nil, err
+	}
+	l := &Listener{c: c, path: path, prefix: prefix, fn: fn, wake: make(chan struct{}, 1), done: make(chan struct{}), last: -1}
+	l.unwatch = c.WatchChildren(path, func() {
+		select {
+		case l.wake <- struct{}{}:
+		default:
+		}
+	})
+	if err := l.process(ctx); err != nil {
+		l.unwatch()
+		return nil, err
+	}
+	var run context.Context
+	run, l.cancel = context.WithCancel(c.ctx)
+	go l.run(run)
+	return l, nil
+}
+
+// Close stops the listener and waits for a call of fn that is under way.
+func (l *Listener) Close() {
+	l.once.Do(func() {
+		l.unwatch()
+		l.cancel()
+	})
+	<-l.done
+}
+
+func (l *Listener) run(ctx context.Context) {
+	defer close(l.done)
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-l.wake:
+		}
+		for ctx.Err() == nil {
+			err := l.process(ctx)
+			if err == nil {
+				break
+			}
+			l.c.log.Warn("reading notifications failed", "path", l.path, "err", err)
+			pause(ctx, 200*time.Millisecond)
+		}
+	}
+}
+
+func (l *Listener) process(ctx context.Context) error {
+	names, err := l.c.Children(ctx, l.path)
+	if err != nil {
+		return err
+	}
+	type child struct {
+		n    int64
+		name string
+	}
+	var kids []child
+	for _, name := range names {
+		n, err := strconv.ParseInt(strings.TrimPrefix(name, l.prefix), 10, 64)
+		if err == nil && strings.HasPrefix(name, l.prefix) {
+			kids = append(kids, child{n, name})
+		}
+	}
+	slices.SortFunc(kids, func(a, b child) int { return int(a.n - b.n) })
+	for _, k := range kids {
+		data, st, err := l.c.Get(ctx, l.path+"/"+k.name)
+		if errors.Is(err, ErrNoNode) {
+			continue
+		}
+		if err != nil {
+			return fmt.Errorf("%s: %w", k.name, err)
+		}
+		if k.n > l.last {
+			l.fn(data)
+			l.last = k.n
+		} else if time.Since(time.UnixMilli(st.Ctime)) > notificationLife {
+			if err := l.c.Delete(ctx, l.path+"/"+k.name, -1); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}

@@ -1,0 +1,202 @@
+package zktest
+
+import (
+	"encoding/binary"
+	"errors"
+	"io"
+	"net"
+	"sync"
+	"testing"
+	"time"
+)
+
+// Proxy stands between one client and a server. It can cut the connection and
+// it can end the client's session, as the server would after a timeout.
+type Proxy struct {
+	target string
+	l      net.Listener
+	wg     sync.WaitGroup
+
+	mu     sync.Mutex
+	conns  map[net.Conn]struct{}
+	down   bool
+	closed bool
+	id     int64
+	passwd []byte
+}
+
+// NewProxy listens on a free port until the test ends.
+func NewProxy(t testing.TB, s *Server) *Proxy {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &Proxy{target: s.Addr(), l: l, conns: map[net.Conn]struct{}{}}
+	p.wg.Add(1)
+	go p.accept()
+	t.Cleanup(p.close)
+	return p
+}
+
+// Addr is the host:port that the client is to connect to.
+func (p *Proxy) Addr() string { return p.l.Addr().String() }
+
+func (p *Proxy) close() {
+	p.mu.Lock()
+	p.closed = true
+	p.mu.Unlock()
+	p.l.Close()
+	p.Cut()
+	p.wg.Wait()
+}
+
+// Cut drops the connections and refuses new ones until Heal.
+func (p *Proxy) Cut() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.down = true
+	for c := range p.conns {
+		c.Close()
+	}
+}
+
+// Heal lets connections through again.
+func (p *Proxy) Heal() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.down = false
+}
+
+// Drop cuts the connections that are open; the client may connect again.
+func (p *Proxy) Drop() {
+	p.Cut()
+	p.Heal()
+}
+
+// Expire ends the client's session at the server. It returns when the server
+// has done so: the session's ephemeral znodes are gone by then.
+func (p *Proxy) Expire(t testing.TB) {
+	t.Helper()
+	p.mu.Lock()
+	id, passwd := p.id, p.passwd
+	p.mu.Unlock()
+	if err := closeSession(p.target, id, passwd); err != nil {
+		t.Fatalf("expire session %#x: %v", id, err)
+	}
+}
+
+func (p *Proxy) accept() {
+	defer p.wg.Done()
+	for {
+		c, err := p.l.Accept()
+		if err != nil {
+			return
+		}
+		p.mu.Lock()
+		refuse := p.down || p.closed
+		if !refuse {
+			p.conns[c] = struct{}{}
+		}
+		p.mu.Unlock()
+		if refuse {
+			c.Close()
+			continue
+		}
+		p.wg.Add(1)
+		go p.serve(c)
+	}
+}
+
+func (p *Proxy) serve(c net.Conn) {
+	defer p.wg.Done()
+	defer c.Close()
+	s, err := net.Dial("tcp", p.target)
+	if err != nil {
+		return
+	}
+	defer s.Close()
+	p.mu.Lock()
+	p.conns[s] = struct{}{}
+	if p.down {
+		c.Close()
+		s.Close()
+	}
+	p.mu.Unlock()
+	defer func() {
+		p.mu.Lock()
+		delete(p.conns, c)
+		delete(p.conns, s)
+		p.mu.Unlock()
+	}()
+	up := make(chan struct{})
+	go func() {
+		defer close(up)
+		io.Copy(s, c)
+		s.Close()
+	}()
+	// The server's first packet grants the session: its id and password.
+	if b, err := readPacket(s); err == nil && len(b) >= 36 {
+		p.mu.Lock()
+		p.id = int64(binary.BigEndian.Uint64(b[8:]))
+		p.passwd = append([]byte(nil), b[20:36]...)
+		p.mu.Unlock()
+		if writePacket(c, b) == nil {
+			io.Copy(c, s)
+		}
+	}
+	c.Close()
+	<-up
+}
+
+func readPacket(r io.Reader) ([]byte, error) {
+	var n [4]byte
+	if _, err := io.ReadFull(r, n[:]); err != nil {
+		return nil, err
+	}
+	size := binary.BigEndian.Uint32(n[:])
+	if size > 1<<20 {
+		return nil, errors.New("packet too large")
+	}
+	b := make([]byte, size)
+	_, err := io.ReadFull(r, b)
+	return b, err
+}
+
+func writePacket(w io.Writer, b []byte) error {
+	_, err := w.Write(append(binary.BigEndian.AppendUint32(nil, uint32(len(b))), b...))
+	return err
+}
+
+// closeSession attaches to a session by its id and password and closes it.
+func closeSession(addr string, id int64, passwd []byte) error {
+	c, err := net.DialTimeout("tcp", addr, 5*time.Second)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	c.SetDeadline(time.Now().Add(10 * time.Second))
+	b := binary.BigEndian.AppendUint32(nil, 0)   // protocol version
+	b = binary.BigEndian.AppendUint64(b, 0)      // last zxid seen
+	b = binary.BigEndian.AppendUint32(b, 10_000) // timeout, ms
+	b = binary.BigEndian.AppendUint64(b, uint64(id))
+	b = binary.BigEndian.AppendUint32(b, uint32(len(passwd)))
+	b = append(b, passwd...)
+	if err := writePacket(c, b); err != nil {
+		return err
+	}
+	granted, err := readPacket(c)
+	if err != nil {
+		return err
+	}
+	if len(granted) < 16 || int64(binary.BigEndian.Uint64(granted[8:])) != id {
+		return errors.New("the session was over already")
+	}
+	req := binary.BigEndian.AppendUint32(nil, 1)                    // xid
+	req = binary.BigEndian.AppendUint32(req, uint32(0xffffffff-10)) // opcode -11: close
+	if err := writePacket(c, req); err != nil {
+		return err
+	}
+	_, err = readPacket(c)
+	return err
+}

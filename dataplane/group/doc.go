@@ -1,0 +1,41 @@
+// Package group is the classic consumer-group coordinator: membership and
+// rebalancing (JoinGroup, SyncGroup, Heartbeat, LeaveGroup), committed offsets
+// (OffsetCommit, OffsetFetch) and their administration (DescribeGroups,
+// ListGroups, DeleteGroups).
+//
+// # Ownership
+//
+// Every group belongs to one partition of __consumer_offsets, and the broker
+// that leads this partition coordinates the group. OnLeader and OnResign tell
+// the coordinator what the broker leads. A partition that was won is read from
+// its log first; until that is done its groups answer
+// COORDINATOR_LOAD_IN_PROGRESS. A partition that was lost takes its groups with
+// it: whoever waits is answered NOT_COORDINATOR.
+//
+// Everything that has to outlive the broker is a record in that partition, in
+// Kafka's own formats (see records.go), so that Kafka's tools and brokers read
+// what we write and the reverse. A commit is acknowledged, and becomes visible
+// to OffsetFetch, only when the storage has reported it committed.
+//
+// # States of a group
+//
+//	Empty ──join──▶ PreparingRebalance ──all joined, or time is up──▶ CompletingRebalance
+//	  ▲                ▲   │ nobody is left                                │ leader's SyncGroup
+//	  └────────────────┼───┘                                               │ is stored
+//	                   └──join with news, leave, member timed out── Stable ◀┘
+//
+// Dead is the state of a group that was deleted, expired or lost; such a group
+// is not in its shard's table any more.
+//
+// # Concurrency
+//
+// A group has one mutex, and everything about it is decided with that mutex
+// held. What a decision causes outside (replies, storage appends) is collected
+// and done after the mutex has been given back, so a caller's done function may
+// call the coordinator again. Appends pass through one queue per shard, filled
+// while the group's mutex is held: the log has them in the order in which they
+// were decided, whichever goroutine carries them out.
+//
+// Lock order: Coordinator.mu, shard.mu, group.mu, shard.outMu. In practice no
+// two are held at once but group.mu and shard.outMu.
+package group

@@ -1,0 +1,168 @@
+package group
+
+import (
+	"errors"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kmsg"
+)
+
+var errAbandoned = errors.New("partition given up while it was read")
+
+// load reads the shard's log and opens it; a failure is tried again for as
+// long as the partition is ours. prev is the shard of an earlier leadership of
+// this partition, which must have stopped writing.
+func (c *Coordinator) load(sh, prev *shard) {
+	if prev != nil {
+		prev.waitIdle()
+	}
+	start := time.Now()
+	for {
+		l := newLoader()
+		err := c.st.Read(sh.partition, func(rec Record) error {
+			if sh.gone.Load() {
+				return errAbandoned
+			}
+			l.add(rec)
+			return nil
+		})
+		if sh.gone.Load() {
+			return
+		}
+		if err == nil {
+			groups := l.groups(sh)
+			if sh.publish(groups) {
+				for _, g := range groups {
+					g.do(g.resume)
+				}
+			}
+			c.cfg.Logger.Info("groups loaded", "partition", sh.partition, "epoch", sh.epoch,
+				"groups", len(groups), "unreadable", l.bad, "took", time.Since(start))
+			return
+		}
+		c.cfg.Logger.Error("groups not loaded, will try again", "partition", sh.partition, "epoch", sh.epoch, "err", err)
+		t := time.NewTimer(loadRetryDelay)
+		select {
+		case <-c.stop:
+			t.Stop()
+			return
+		case <-t.C:
+		}
+	}
+}
+
+// resume starts the sessions of a loaded group's members.
+func (g *group) resume(*effects) {
+	if g.state == stateDead {
+		return
+	}
+	for _, m := range g.order {
+		g.keepAlive(m)
+	}
+}
+
+// loader gathers what the records of a partition amount to: the last record of
+// a key counts.
+type loader struct {
+	offsets map[string]map[string]map[int32]offset // group, topic, partition
+	values  map[string]*kmsg.GroupMetadataValue
+	bad     int // records that could not be read
+}
+
+func newLoader() *loader {
+	return &loader{
+		offsets: make(map[string]map[string]map[int32]offset),
+		values:  make(map[string]*kmsg.GroupMetadataValue),
+	}
+}
+
+// add takes the next record. One that cannot be read is left out: refusing to
+// serve a partition's other groups for its sake would be worse.
+func (l *loader) add(rec Record) {
+	e, err := decode(rec)
+	switch {
+	case err == errForeign:
+	case err != nil:
+		l.bad++
+	case e.isGroup && e.value == nil:
+		delete(l.values, e.group)
+	case e.isGroup:
+		l.values[e.group] = e.value
+	case e.offset == nil:
+		if p := l.offsets[e.group][e.topic]; p != nil {
+			if delete(p, e.partition); len(p) == 0 {
+				delete(l.offsets[e.group], e.topic)
+			}
+		}
+	default:
+		setOffset(l.topics(e.group), e.topic, e.partition, *e.offset)
+	}
+}
+
+func (l *loader) topics(group string) map[string]map[int32]offset {
+	t := l.offsets[group]
+	if t == nil {
+		t = make(map[string]map[int32]offset)
+		l.offsets[group] = t
+	}
+	return t
+}
+
+// groups builds the groups; offsets without a group record make a group too.
+func (l *loader) groups(sh *shard) map[string]*group {
+	groups := make(map[string]*group)
+	get := func(id string) *group {
+		g := groups[id]
+		if g == nil {
+			g = newGroup(sh, id)
+			groups[g.id] = g
+		}
+		return g
+	}
+	for id, topics := range l.offsets {
+		if len(topics) > 0 {
+			get(id).offsets = topics
+		}
+	}
+	for id, v := range l.values {
+		get(id).restore(v)
+	}
+	return groups
+}
+
+// restore takes over the group's record: a group with members was Stable when
+// it was written.
+func (g *group) restore(v *kmsg.GroupMetadataValue) {
+	g.stored = true
+	g.generation = v.Generation
+	g.protocolType = v.ProtocolType
+	for i := range v.Members {
+		vm := &v.Members[i]
+		if g.members[vm.MemberID] != nil {
+			continue
+		}
+		m := &member{
+			id: vm.MemberID, instanceID: vm.InstanceID,
+			clientID: vm.ClientID, host: vm.ClientHost,
+			sessionTimeout:   time.Duration(vm.SessionTimeoutMillis) * time.Millisecond,
+			rebalanceTimeout: time.Duration(vm.RebalanceTimeoutMillis) * time.Millisecond,
+			protocols:        []groupProtocol{{str(v.Protocol), vm.Subscription}},
+			assignment:       vm.Assignment,
+		}
+		if vm.RebalanceTimeoutMillis < 0 {
+			m.rebalanceTimeout = m.sessionTimeout
+		}
+		g.add(m, v.ProtocolType)
+	}
+	if len(g.order) > 0 {
+		g.state = stateStable
+		g.protocol = v.Protocol
+		if g.members[str(v.Leader)] != nil {
+			g.leader = *v.Leader
+		}
+	}
+	if v.CurrentStateTimestamp >= 0 {
+		g.stateAt = time.UnixMilli(v.CurrentStateTimestamp)
+	}
+	g.noteTopics()
+}

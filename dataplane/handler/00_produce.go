@@ -1,0 +1,134 @@
+package handler
+
+import (
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"penstock/dataplane/listener"
+	"penstock/dataplane/partition"
+	"penstock/dataplane/recordbatch"
+)
+
+// Produce (key 0), versions 3 to 11.
+//
+// Each partition's batch is checked and appended by itself; one's failure is
+// not the others'. acks=0 has no reply: an error closes the connection, which
+// is all that such a client can notice. The whole request is charged to the
+// byte quota; the reply goes out at once and the connection is muted after it
+// (KIP-219). From v10 the reply names the current leader (KIP-951).
+//
+// Transactions are not served yet: a transactional id or batch is refused.
+func (h *Handler) produce(r *listener.Request) {
+	req := r.Body.(*kmsg.ProduceRequest)
+	resp := req.ResponseKind().(*kmsg.ProduceResponse)
+	r.AddThrottle(h.Quotas.Produce(User(r.Conn), r.ClientID, r.Size))
+
+	var bad error
+	switch {
+	case req.Acks < -1 || req.Acks > 1:
+		bad = kerr.InvalidRequiredAcks
+	case req.TransactionID != nil:
+		bad = kerr.TransactionalIDAuthorizationFailed
+	}
+	n := 0
+	for i := range req.Topics {
+		n += len(req.Topics[i].Partitions)
+	}
+	entries := make([]partition.AppendEntry, 0, n)
+	answers := make([]*kmsg.ProduceResponseTopicPartition, 0, n)
+	resp.Topics = make([]kmsg.ProduceResponseTopic, len(req.Topics))
+	failed := false
+	for i := range req.Topics {
+		t, rt := &req.Topics[i], &resp.Topics[i]
+		rt.Topic = t.Topic
+		rt.Partitions = make([]kmsg.ProduceResponseTopicPartition, len(t.Partitions))
+		err := bad
+		if err == nil && !h.authorize(r, kmsg.ACLOperationWrite, kmsg.ACLResourceTypeTopic, t.Topic) {
+			err = kerr.TopicAuthorizationFailed
+		}
+		// Brokers may write to internal topics: usage goes to its leader this way.
+		internal := err == nil && isInternal(t.Topic) && h.authorizeCluster(r, kmsg.ACLOperationClusterAction)
+		for j := range t.Partitions {
+			p, rp := &t.Partitions[j], &rt.Partitions[j]
+			*rp = kmsg.NewProduceResponseTopicPartition()
+			rp.Partition, rp.BaseOffset, rp.LogAppendTime, rp.LogStartOffset = p.Partition, -1, -1, -1
+			err := err
+			if b := recordbatch.Batch(p.Records); err == nil && len(b) >= recordbatch.HeaderSize && b.IsTransactional() {
+				err = kerr.InvalidTxnState
+			}
+			if err != nil {
+				rp.ErrorCode, failed = code(err), true
+				continue
+			}
+			entries = append(entries, partition.AppendEntry{
+				TP: partition.TopicPartition{Topic: t.Topic, Partition: p.Partition}, Records: p.Records, Internal: internal,
+			})
+			answers = append(answers, rp)
+		}
+	}
+	acks, version := req.Acks, req.Version
+	done := func(results []partition.AppendResult) {
+		for i := range results {
+			a := &results[i]
+			answerAppend(answers[i], a)
+			failed = failed || a.Err != nil
+			if a.Leader >= 0 && a.Err != nil && version >= 10 {
+				resp.Brokers = addBroker(resp.Brokers, h.produceBroker(a.Leader, r.Conn.Listener()))
+			}
+		}
+		switch {
+		case acks != 0:
+			r.Reply(resp)
+		case failed:
+			r.CloseConn("a produce request with acks=0 failed")
+		default:
+			r.ReplyNothing()
+		}
+	}
+	if len(entries) == 0 {
+		done(nil)
+		return
+	}
+	h.Partitions.Append(partition.AppendRequest{
+		Acks: req.Acks, Timeout: time.Duration(req.TimeoutMillis) * time.Millisecond,
+		Entries: entries, Principal: r.Conn.Principal(), ProduceVersion: version,
+	}, done)
+}
+
+func answerAppend(rp *kmsg.ProduceResponseTopicPartition, a *partition.AppendResult) {
+	rp.ErrorCode = code(a.Err)
+	rp.BaseOffset, rp.LogAppendTime, rp.LogStartOffset = a.BaseOffset, a.LogAppendTime, a.LogStartOffset
+	if a.Err != nil {
+		rp.ErrorMessage = text(a.Err)
+		rp.CurrentLeader.LeaderID, rp.CurrentLeader.LeaderEpoch = a.Leader, a.LeaderEpoch
+	}
+}
+
+func (h *Handler) produceBroker(id int32, listenerName string) *kmsg.ProduceResponseBroker {
+	b := h.Metadata.Image().Brokers[id]
+	if b == nil {
+		return nil
+	}
+	e, ok := b.Endpoint(listenerName)
+	if !ok {
+		return nil
+	}
+	out := kmsg.NewProduceResponseBroker()
+	out.NodeID, out.Host, out.Port, out.Rack = id, e.Host, e.Port, b.Rack
+	return &out
+}
+
+// addBroker keeps each broker once.
+func addBroker(list []kmsg.ProduceResponseBroker, b *kmsg.ProduceResponseBroker) []kmsg.ProduceResponseBroker {
+	if b == nil {
+		return list
+	}
+	for i := range list {
+		if list[i].NodeID == b.NodeID {
+			return list
+		}
+	}
+	return append(list, *b)
+}

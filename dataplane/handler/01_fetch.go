@@ -1,0 +1,198 @@
+package handler
+
+import (
+	"math"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"penstock/dataplane/fetchsession"
+	"penstock/dataplane/listener"
+	"penstock/dataplane/partition"
+	"penstock/dataplane/protocol"
+)
+
+// maxFetchBytes is fetch.max.bytes of a broker: no reply holds more record
+// data than this, but for a single first batch that is larger.
+const maxFetchBytes = 55 << 20
+
+// Fetch (key 1), versions 4 to 17.
+//
+// Sessions (KIP-227), topic ids from v13, the follower's identity in a tagged
+// field from v15, current leaders from v16 (KIP-951). Record data leaves as
+// file ranges; the listener sends them.
+//
+// A consumer over its byte quota gets an empty reply with the throttle time,
+// which leaves its session as it was; nothing is charged for it. Its limits are
+// first capped to what its quota allows in one window, so that a small quota
+// still progresses (KAFKA-9677).
+func (h *Handler) fetch(r *listener.Request) {
+	req := r.Body.(*kmsg.FetchRequest)
+	replica, replicaEpoch := req.ReplicaID, int64(-1)
+	if req.Version >= 15 {
+		replica, replicaEpoch = req.ReplicaState.ID, req.ReplicaState.Epoch
+	}
+	follower := replica >= 0
+	if follower && !h.authorizeCluster(r, kmsg.ACLOperationClusterAction) {
+		h.fetchFailed(r, kerr.ClusterAuthorizationFailed)
+		return
+	}
+	image := h.Metadata.Image()
+	session, err := h.Sessions.Begin(req, follower, image.TopicName)
+	if err != nil {
+		h.fetchFailed(r, err)
+		return
+	}
+
+	maxBytes, minBytes := int(req.MaxBytes), int(req.MinBytes)
+	if !follower {
+		maxBytes = min(maxBytes, maxFetchBytes)
+		if limit := h.Quotas.FetchLimit(User(r.Conn), r.ClientID); limit < int64(maxBytes) {
+			maxBytes = int(limit)
+		}
+		minBytes = min(minBytes, maxBytes)
+	}
+	parts := session.Parts()
+	x := &fetching{h: h, r: r, session: session, follower: follower}
+	x.answers = make([]protocol.FetchPartition, len(parts))
+	ask := make([]partition.FetchPart, 0, len(parts))
+	allowed := map[string]bool{} // a session may name thousands of partitions of few topics
+	for i := range parts {
+		p := &parts[i]
+		x.answers[i] = protocol.NewFetchPartition(p.Partition)
+		if err := h.fetchRefused(r, p, req.Version, follower, allowed); err != nil {
+			x.answers[i].ErrorCode, x.answers[i].HighWatermark = code(err), -1
+			continue
+		}
+		ask = append(ask, partition.FetchPart{
+			TP: partition.TopicPartition{Topic: p.Topic, Partition: p.Partition}, TopicID: p.TopicID,
+			Offset: p.FetchOffset, LogStartOffset: p.LogStartOffset, CurrentLeaderEpoch: p.CurrentLeaderEpoch,
+			LastFetchedEpoch: p.LastFetchedEpoch, MaxBytes: int(p.MaxBytes),
+		})
+		x.asked = append(x.asked, i)
+	}
+	wait := time.Duration(req.MaxWaitMillis) * time.Millisecond
+	if len(x.asked) < len(parts) || len(parts) == 0 {
+		wait = 0 // what was refused is news that must not wait; nothing asked has nothing to wait for
+	}
+	if len(ask) == 0 {
+		x.done(nil)
+		return
+	}
+	h.Partitions.Fetch(partition.FetchRequest{
+		ReplicaID: replica, ReplicaEpoch: replicaEpoch, MaxWait: wait, MinBytes: minBytes, MaxBytes: maxBytes,
+		ReadCommitted: req.IsolationLevel == 1, AllowFollower: req.Version >= 11, Parts: ask,
+	}, x.done)
+}
+
+// fetchRefused says why a partition is not even looked at.
+func (h *Handler) fetchRefused(r *listener.Request, p *fetchsession.Part, version int16, follower bool, allowed map[string]bool) error {
+	if p.Topic == "" {
+		return kerr.UnknownTopicID
+	}
+	if follower {
+		return nil // ClusterAction covers all topics
+	}
+	ok, asked := allowed[p.Topic]
+	if !asked {
+		ok = h.authorize(r, kmsg.ACLOperationRead, kmsg.ACLResourceTypeTopic, p.Topic)
+		allowed[p.Topic] = ok
+	}
+	if !ok {
+		return kerr.TopicAuthorizationFailed
+	}
+	return nil
+}
+
+func (h *Handler) fetchFailed(r *listener.Request, err error) {
+	r.ReplyFetch(&protocol.FetchResponse{ErrorCode: code(err)}, func() {}, nil)
+}
+
+// fetching is one Fetch request between its reading and its reply.
+type fetching struct {
+	h        *Handler
+	r        *listener.Request
+	session  *fetchsession.Context
+	follower bool
+	answers  []protocol.FetchPartition // in the order of the session's parts
+	asked    []int                     // which of them the log was asked for
+}
+
+func (x *fetching) done(results []partition.FetchResult) {
+	version := x.r.Version
+	closeAll := func() {
+		for i := range results {
+			results[i].Slice.Close()
+		}
+	}
+	for i := range results {
+		res, a := &results[i], &x.answers[x.asked[i]]
+		a.ErrorCode = code(res.Err)
+		a.HighWatermark, a.LastStableOffset, a.LogStartOffset = res.HighWatermark, res.LastStableOffset, res.LogStartOffset
+		a.DivergingEpoch, a.DivergingEndOffset = res.DivergingEpoch, res.DivergingEndOffset
+		if res.Err != nil {
+			a.LeaderID, a.LeaderEpoch = res.Leader, res.LeaderEpoch
+		}
+		if req := x.r.Body.(*kmsg.FetchRequest); req.IsolationLevel == 1 && res.Err == nil {
+			a.AbortedTransactions = []kmsg.FetchResponseTopicPartitionAbortedTransaction{}
+		}
+		if res.Slice.Len > 0 {
+			a.Records = protocol.Chunk{File: res.Slice.File, Pos: res.Slice.Pos, Len: res.Slice.Len}
+		}
+	}
+	if x.follower {
+		resp := x.session.Reply(x.answers)
+		x.r.ReplyFetch(resp, closeAll, nil)
+		return
+	}
+	principal := x.r.Conn.Principal()
+	u, client := User(x.r.Conn), x.r.ClientID
+	var bytes int64
+	for i := range x.answers {
+		bytes += int64(x.answers[i].Records.Size())
+	}
+	// What is charged is the reply's size; the record data is all of it that
+	// grows, and the rest is known only once the session has filtered it.
+	charge := int(min(bytes, math.MaxInt32))
+	throttle := max(x.h.Quotas.Fetch(u, client, charge), x.r.LocalDone())
+	if throttle > 0 {
+		x.h.Quotas.UnrecordFetch(u, client, charge)
+		closeAll()
+		x.r.AddThrottle(throttle)
+		x.r.ReplyFetch(x.session.Throttled(), func() {}, nil)
+		return
+	}
+	resp := x.session.Reply(x.answers)
+	if version >= 16 {
+		x.addLeaders(resp)
+	}
+	var sent func(int64)
+	if bytes > 0 && x.h.Fetched != nil {
+		sent = func(n int64) { x.h.Fetched(principal, n, 0) }
+	}
+	x.r.ReplyFetch(resp, closeAll, sent)
+}
+
+// addLeaders names the brokers that lead what was asked for here in vain.
+func (x *fetching) addLeaders(resp *protocol.FetchResponse) {
+	image := x.h.Metadata.Image()
+	named := map[int32]bool{}
+	for _, t := range resp.Topics {
+		for _, p := range t.Partitions {
+			if p.LeaderID < 0 || named[p.LeaderID] {
+				continue
+			}
+			named[p.LeaderID] = true
+			b := image.Brokers[p.LeaderID]
+			if b == nil {
+				continue
+			}
+			if e, ok := b.Endpoint(x.r.Conn.Listener()); ok {
+				out := kmsg.NewFetchResponseBroker()
+				out.NodeID, out.Host, out.Port, out.Rack = b.ID, e.Host, e.Port, b.Rack
+				resp.Brokers = append(resp.Brokers, out)
+			}
+		}
+	}
+}

@@ -1,0 +1,162 @@
+package handler
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"penstock/dataplane/listener"
+	"penstock/dataplane/metadata"
+	"penstock/dataplane/protocol"
+	"penstock/tenants"
+)
+
+// autoCreateWait is how long a Metadata request waits for a topic that it has
+// caused to be made. Kafka answers at once with an error and lets the client
+// ask again; waiting saves every client that round of back-off.
+const autoCreateWait = 5 * time.Second
+
+// Metadata (key 3), versions 0 to 12.
+//
+// Topics by name or (v10+) id; all topics for a null list (v1+) or an empty one
+// (v0). A topic that the caller may not describe is left out of "all", and
+// TOPIC_AUTHORIZATION_FAILED (without saying whether it exists) by name. Only
+// live brokers that have the caller's listener are named. With
+// auto.create.topics.enable a missing topic is made if the caller may create
+// it, and the reply waits until it can be served.
+func (h *Handler) metadata(r *listener.Request) {
+	req := r.Body.(*kmsg.MetadataRequest)
+	resp := req.ResponseKind().(*kmsg.MetadataResponse)
+	h.autoCreate(r, req)
+	image := h.Metadata.Image()
+
+	for _, b := range image.BrokersOn(r.Conn.Listener()) {
+		e, _ := b.Endpoint(r.Conn.Listener())
+		rb := kmsg.NewMetadataResponseBroker()
+		rb.NodeID, rb.Host, rb.Port, rb.Rack = b.ID, e.Host, e.Port, b.Rack
+		resp.Brokers = append(resp.Brokers, rb)
+	}
+	resp.ClusterID = kmsg.StringPtr(image.ClusterID)
+	resp.ControllerID = image.ControllerID
+	resp.AuthorizedOperations = noOperations
+	if req.Version >= 8 && req.IncludeClusterAuthorizedOperations {
+		resp.AuthorizedOperations = h.authorizedOperations(r, kmsg.ACLResourceTypeCluster, clusterName)
+	}
+
+	resp.Topics = []kmsg.MetadataResponseTopic{}
+	if req.Topics == nil || (req.Version == 0 && len(req.Topics) == 0) {
+		for _, name := range slices.Sorted(maps.Keys(image.Topics)) {
+			if h.authorize(r, kmsg.ACLOperationDescribe, kmsg.ACLResourceTypeTopic, name) {
+				resp.Topics = append(resp.Topics, h.describeTopic(r, image, name, req))
+			}
+		}
+		r.Reply(resp)
+		return
+	}
+	for _, t := range req.Topics {
+		resp.Topics = append(resp.Topics, h.askedTopic(r, image, t, req))
+	}
+	r.Reply(resp)
+}
+
+func (h *Handler) askedTopic(r *listener.Request, image *metadata.Image, t kmsg.MetadataRequestTopic, req *kmsg.MetadataRequest) kmsg.MetadataResponseTopic {
+	rt := kmsg.NewMetadataResponseTopic()
+	rt.Topic, rt.TopicID, rt.AuthorizedOperations = t.Topic, t.TopicID, noOperations
+	if t.Topic == nil {
+		name, ok := image.TopicName(t.TopicID)
+		if !ok || !h.authorize(r, kmsg.ACLOperationDescribe, kmsg.ACLResourceTypeTopic, name) {
+			rt.ErrorCode = kerr.UnknownTopicID.Code
+			return rt
+		}
+		return h.describeTopic(r, image, name, req)
+	}
+	name := *t.Topic
+	switch {
+	case !h.authorize(r, kmsg.ACLOperationDescribe, kmsg.ACLResourceTypeTopic, name):
+		rt.TopicID, rt.ErrorCode = protocol.UUID{}, kerr.TopicAuthorizationFailed.Code
+	case tenants.CheckTopicName(name) != nil:
+		rt.ErrorCode = kerr.InvalidTopicException.Code
+	case image.Topic(name) == nil:
+		rt.ErrorCode = kerr.UnknownTopicOrPartition.Code
+	default:
+		return h.describeTopic(r, image, name, req)
+	}
+	return rt
+}
+
+func (h *Handler) describeTopic(r *listener.Request, image *metadata.Image, name string, req *kmsg.MetadataRequest) kmsg.MetadataResponseTopic {
+	t := image.Topic(name)
+	rt := kmsg.NewMetadataResponseTopic()
+	rt.Topic, rt.TopicID, rt.AuthorizedOperations = &t.Name, t.ID, noOperations
+	rt.IsInternal = isInternal(name)
+	if req.Version >= 8 && req.IncludeTopicAuthorizedOperations {
+		rt.AuthorizedOperations = h.authorizedOperations(r, kmsg.ACLResourceTypeTopic, name)
+	}
+	for _, p := range t.Sorted() {
+		rp := kmsg.NewMetadataResponseTopicPartition()
+		rp.Partition, rp.Leader, rp.LeaderEpoch = p.Index, p.Leader, p.LeaderEpoch
+		rp.Replicas, rp.ISR = p.Replicas, p.ISR
+		for _, id := range p.Replicas {
+			if !image.Alive(id) || slices.Contains(p.Offline, id) {
+				rp.OfflineReplicas = append(rp.OfflineReplicas, id)
+			}
+		}
+		if _, _, ok := image.LeaderEndpoint(name, p.Index, r.Conn.Listener()); !ok {
+			rp.ErrorCode = kerr.LeaderNotAvailable.Code
+			if image.Alive(p.Leader) && req.Version >= 6 {
+				rp.ErrorCode = kerr.ListenerNotFound.Code
+			}
+			rp.Leader = metadata.NoLeader
+		}
+		rt.Partitions = append(rt.Partitions, rp)
+	}
+	return rt
+}
+
+// autoCreate makes the missing topics that the request names.
+func (h *Handler) autoCreate(r *listener.Request, req *kmsg.MetadataRequest) {
+	if req.Version >= 4 && !req.AllowAutoTopicCreation {
+		return
+	}
+	image := h.Metadata.Image()
+	var missing []string
+	for _, t := range req.Topics {
+		if t.Topic == nil || image.Topic(*t.Topic) != nil || tenants.CheckTopicName(*t.Topic) != nil {
+			continue
+		}
+		name := *t.Topic
+		if !h.authorize(r, kmsg.ACLOperationDescribe, kmsg.ACLResourceTypeTopic, name) {
+			continue
+		}
+		if isInternal(name) || (h.Broker.AutoCreateTopics &&
+			(h.authorizeCluster(r, kmsg.ACLOperationCreate) || h.authorize(r, kmsg.ACLOperationCreate, kmsg.ACLResourceTypeTopic, name))) {
+			missing = append(missing, name)
+		}
+	}
+	if len(missing) == 0 {
+		return
+	}
+	ctx, cancel := context.WithTimeout(h.ctx, autoCreateWait)
+	defer cancel()
+	for _, name := range missing {
+		if err := h.EnsureTopic(ctx, name); err != nil {
+			h.Logger.Warn("a topic could not be made on first use", "topic", name, "error", err)
+		}
+	}
+}
+
+func isInternal(topic string) bool {
+	return topic == OffsetsTopic || topic == UsageTopic || topic == "__transaction_state"
+}
+
+// noOperations tells a client that it did not ask for its rights.
+const noOperations = -1 << 31
+
+// authorizedOperations is the bit set of what the caller may do (KIP-430).
+func (h *Handler) authorizedOperations(r *listener.Request, typ kmsg.ACLResourceType, name string) int32 {
+	return h.ACLs.Operations(r.Conn.Principal(), host(r.Conn), typ, name)
+}

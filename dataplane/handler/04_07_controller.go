@@ -1,0 +1,97 @@
+package handler
+
+import (
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"penstock/dataplane/listener"
+)
+
+// The requests between controller and brokers in ZooKeeper mode: LeaderAndIsr
+// (key 4, versions 0 to 7), StopReplica (5, 0 to 4), UpdateMetadata (6, 0 to 8),
+// ControlledShutdown (7, 0 to 3) and AlterPartition (56, 0 to 3). All need
+// ClusterAction. A request meant for an earlier life of this broker is refused
+// with STALE_BROKER_EPOCH (KIP-380); older controllers are fenced further in.
+
+func (h *Handler) leaderAndISR(r *listener.Request) {
+	req := r.Body.(*kmsg.LeaderAndISRRequest)
+	resp := req.ResponseKind().(*kmsg.LeaderAndISRResponse)
+	if err := h.controllerRefused(r, req.BrokerEpoch, req.Version >= 2); err != nil {
+		resp.ErrorCode = code(err)
+		r.Reply(resp)
+		return
+	}
+	resp = h.Partitions.LeaderAndISR(req)
+	resp.Version = req.Version
+	r.Reply(resp)
+}
+
+func (h *Handler) stopReplica(r *listener.Request) {
+	req := r.Body.(*kmsg.StopReplicaRequest)
+	resp := req.ResponseKind().(*kmsg.StopReplicaResponse)
+	if err := h.controllerRefused(r, req.BrokerEpoch, req.Version >= 1); err != nil {
+		resp.ErrorCode = code(err)
+		r.Reply(resp)
+		return
+	}
+	resp = h.Partitions.StopReplica(req)
+	resp.Version = req.Version
+	r.Reply(resp)
+}
+
+func (h *Handler) updateMetadata(r *listener.Request) {
+	req := r.Body.(*kmsg.UpdateMetadataRequest)
+	resp := req.ResponseKind().(*kmsg.UpdateMetadataResponse)
+	err := h.controllerRefused(r, req.BrokerEpoch, req.Version >= 5)
+	if err == nil {
+		delta, applied := h.Metadata.Apply(req)
+		if err = applied; err == nil && len(delta.Deleted) > 0 {
+			h.Groups.OnPartitionsDeleted(delta.Deleted)
+		}
+	}
+	resp.ErrorCode = code(err)
+	r.Reply(resp)
+}
+
+// controllerRefused checks the right and the broker epoch, which a version may
+// not carry; -1 skips it.
+func (h *Handler) controllerRefused(r *listener.Request, epoch int64, carried bool) error {
+	if !h.authorizeCluster(r, kmsg.ACLOperationClusterAction) {
+		return kerr.ClusterAuthorizationFailed
+	}
+	if own := h.BrokerEpoch(); carried && epoch >= 0 && epoch < own {
+		h.Logger.Warn("a controller request for an earlier life of this broker is refused", "epoch", epoch, "own", own)
+		return kerr.StaleBrokerEpoch
+	}
+	return nil
+}
+
+func (h *Handler) controlledShutdown(r *listener.Request) {
+	req := r.Body.(*kmsg.ControlledShutdownRequest)
+	resp := req.ResponseKind().(*kmsg.ControlledShutdownResponse)
+	if !h.authorizeCluster(r, kmsg.ACLOperationClusterAction) {
+		resp.ErrorCode = kerr.ClusterAuthorizationFailed.Code
+		r.Reply(resp)
+		return
+	}
+	ctx, cancel := h.within(0)
+	defer cancel()
+	resp = h.Controller.ControlledShutdown(ctx, req)
+	resp.Version = req.Version
+	r.Reply(resp)
+}
+
+func (h *Handler) alterPartition(r *listener.Request) {
+	req := r.Body.(*kmsg.AlterPartitionRequest)
+	resp := req.ResponseKind().(*kmsg.AlterPartitionResponse)
+	if !h.authorizeCluster(r, kmsg.ACLOperationClusterAction) {
+		resp.ErrorCode = kerr.ClusterAuthorizationFailed.Code
+		r.Reply(resp)
+		return
+	}
+	ctx, cancel := h.within(0)
+	defer cancel()
+	resp = h.Controller.AlterPartition(ctx, req)
+	resp.Version = req.Version
+	r.Reply(resp)
+}

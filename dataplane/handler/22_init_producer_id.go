@@ -1,0 +1,43 @@
+package handler
+
+import (
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"penstock/dataplane/listener"
+)
+
+// InitProducerId (key 22), versions 0 to 5.
+//
+// A new producer id with epoch 0 for an idempotent producer, which needs
+// IdempotentWrite on the cluster or Write on any topic (KIP-679). The id comes
+// from this broker's block of ids. Transactions are not served yet: a
+// transactional id is refused.
+func (h *Handler) initProducerID(r *listener.Request) {
+	req := r.Body.(*kmsg.InitProducerIDRequest)
+	resp := req.ResponseKind().(*kmsg.InitProducerIDResponse)
+	resp.ProducerID, resp.ProducerEpoch = -1, -1
+	fail := func(err error) {
+		resp.ErrorCode = code(err)
+		r.Reply(resp)
+	}
+	if req.TransactionalID != nil {
+		fail(kerr.TransactionalIDAuthorizationFailed)
+		return
+	}
+	if !h.authorizeCluster(r, kmsg.ACLOperationIdempotentWrite) &&
+		!h.ACLs.AuthorizeAny(r.Conn.Principal(), host(r.Conn), kmsg.ACLOperationWrite, kmsg.ACLResourceTypeTopic) {
+		fail(kerr.ClusterAuthorizationFailed)
+		return
+	}
+	ctx, cancel := h.within(req.TransactionTimeoutMillis)
+	defer cancel()
+	id, err := h.NextProducerID(ctx)
+	if err != nil {
+		h.Logger.Warn("no producer id could be had", "error", err)
+		fail(kerr.CoordinatorLoadInProgress) // retried by every client
+		return
+	}
+	resp.ProducerID, resp.ProducerEpoch = id, 0
+	r.Reply(resp)
+}

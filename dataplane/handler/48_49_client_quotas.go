@@ -1,0 +1,204 @@
+package handler
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+	"strconv"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"penstock/dataplane/listener"
+)
+
+// Entity types of client quotas (KIP-546); "ip" quotas are not served yet.
+const (
+	entityUser   = "user"
+	entityClient = "client-id"
+)
+
+// quotaKeys are the quotas that this broker enforces.
+var quotaKeys = []string{"producer_byte_rate", "consumer_byte_rate", "request_percentage"}
+
+// DescribeClientQuotas (key 48), versions 0 and 1: the quota entities that
+// match every component; strict ones have no other part. A null name matches
+// the default entity. Needs DescribeConfigs on the cluster.
+func (h *Handler) describeClientQuotas(r *listener.Request) {
+	req := r.Body.(*kmsg.DescribeClientQuotasRequest)
+	resp := req.ResponseKind().(*kmsg.DescribeClientQuotasResponse)
+	entries, err := h.findQuotas(r, req)
+	resp.ErrorCode, resp.ErrorMessage = code(err), text(err)
+	if err == nil {
+		resp.Entries = entries
+	}
+	r.Reply(resp)
+}
+
+func (h *Handler) findQuotas(r *listener.Request, req *kmsg.DescribeClientQuotasRequest) ([]kmsg.DescribeClientQuotasResponseEntry, error) {
+	if !h.authorizeCluster(r, kmsg.ACLOperationDescribeConfigs) {
+		return nil, kerr.ClusterAuthorizationFailed
+	}
+	want := map[string]kmsg.DescribeClientQuotasRequestComponent{}
+	for _, c := range req.Components {
+		if c.EntityType != entityUser && c.EntityType != entityClient {
+			return nil, fmt.Errorf("%w: quotas for %q are not served", kerr.UnsupportedVersion, c.EntityType)
+		}
+		if _, twice := want[c.EntityType]; twice {
+			return nil, fmt.Errorf("%w: %q is named twice", kerr.InvalidRequest, c.EntityType)
+		}
+		if c.MatchType < 0 || c.MatchType > 2 || (c.MatchType == 0 && c.Match == nil) {
+			return nil, fmt.Errorf("%w: match type %d", kerr.InvalidRequest, c.MatchType)
+		}
+		want[c.EntityType] = c
+	}
+	ctx, cancel := h.within(0)
+	defer cancel()
+	all, err := h.Store.Quotas(ctx)
+	if err != nil {
+		return nil, err
+	}
+	entries := []kmsg.DescribeClientQuotasResponseEntry{}
+	for _, q := range all {
+		if len(q.Values) == 0 || !matches(want, entityUser, q.User, req.Strict) || !matches(want, entityClient, q.ClientID, req.Strict) {
+			continue
+		}
+		e := kmsg.NewDescribeClientQuotasResponseEntry()
+		addPart := func(typ string, name *string) {
+			if name == nil {
+				return
+			}
+			p := kmsg.NewDescribeClientQuotasResponseEntryEntity()
+			p.Type = typ
+			if *name != DefaultEntity {
+				p.Name = name
+			}
+			e.Entity = append(e.Entity, p)
+		}
+		addPart(entityUser, q.User)
+		addPart(entityClient, q.ClientID)
+		for _, k := range slices.Sorted(maps.Keys(q.Values)) {
+			v, err := strconv.ParseFloat(q.Values[k], 64)
+			if err != nil {
+				continue // not a quota: SCRAM credentials live on the same znodes
+			}
+			value := kmsg.NewDescribeClientQuotasResponseEntryValue()
+			value.Key, value.Value = k, v
+			e.Values = append(e.Values, value)
+		}
+		if len(e.Values) > 0 {
+			entries = append(entries, e)
+		}
+	}
+	return entries, nil
+}
+
+func matches(want map[string]kmsg.DescribeClientQuotasRequestComponent, typ string, name *string, strict bool) bool {
+	c, asked := want[typ]
+	if !asked {
+		return name == nil || !strict
+	}
+	switch {
+	case name == nil:
+		return false
+	case c.MatchType == 0:
+		return *name == *c.Match
+	case c.MatchType == 1:
+		return *name == DefaultEntity
+	}
+	return true
+}
+
+// AlterClientQuotas (key 49), versions 0 and 1: sets and removes quotas of
+// entities, each by itself. A null name is the default entity. Needs
+// AlterConfigs on the cluster.
+func (h *Handler) alterClientQuotas(r *listener.Request) {
+	req := r.Body.(*kmsg.AlterClientQuotasRequest)
+	resp := req.ResponseKind().(*kmsg.AlterClientQuotasResponse)
+	ctx, cancel := h.within(0)
+	defer cancel()
+	allowed := h.authorizeCluster(r, kmsg.ACLOperationAlterConfigs)
+	for i := range req.Entries {
+		in := &req.Entries[i]
+		var err error = kerr.ClusterAuthorizationFailed
+		if allowed {
+			err = h.alterQuota(ctx, in, req.ValidateOnly)
+		}
+		out := kmsg.NewAlterClientQuotasResponseEntry()
+		out.ErrorCode, out.ErrorMessage = code(err), text(err)
+		for _, e := range in.Entity {
+			p := kmsg.NewAlterClientQuotasResponseEntryEntity()
+			p.Type, p.Name = e.Type, e.Name
+			out.Entity = append(out.Entity, p)
+		}
+		resp.Entries = append(resp.Entries, out)
+	}
+	r.Reply(resp)
+}
+
+func (h *Handler) alterQuota(ctx context.Context, in *kmsg.AlterClientQuotasRequestEntry, dry bool) error {
+	entity, err := quotaEntity(in.Entity)
+	if err != nil {
+		return err
+	}
+	all, err := h.Store.Quotas(ctx)
+	if err != nil {
+		return err
+	}
+	values := map[string]string{}
+	for _, q := range all {
+		if same(q.User, entity.User) && same(q.ClientID, entity.ClientID) {
+			maps.Copy(values, q.Values)
+		}
+	}
+	for _, op := range in.Ops {
+		switch {
+		case !slices.Contains(quotaKeys, op.Key):
+			return fmt.Errorf("%w: no such quota: %q", kerr.InvalidRequest, op.Key)
+		case op.Remove:
+			delete(values, op.Key)
+		case math.IsNaN(op.Value) || math.IsInf(op.Value, 0) || op.Value <= 0:
+			return fmt.Errorf("%w: %s must be above 0", kerr.InvalidRequest, op.Key)
+		case op.Key != "request_percentage" && op.Value != math.Trunc(op.Value):
+			return fmt.Errorf("%w: %s is a whole number of bytes per second", kerr.InvalidRequest, op.Key)
+		default:
+			values[op.Key] = strconv.FormatFloat(op.Value, 'f', -1, 64)
+		}
+	}
+	if dry {
+		return nil
+	}
+	entity.Values = values
+	return h.Store.SetQuotas(ctx, entity)
+}
+
+func same(a, b *string) bool { return (a == nil) == (b == nil) && (a == nil || *a == *b) }
+
+func quotaEntity(parts []kmsg.AlterClientQuotasRequestEntryEntity) (QuotaEntity, error) {
+	var q QuotaEntity
+	for _, p := range parts {
+		name := DefaultEntity
+		if p.Name != nil {
+			name = *p.Name
+			if name == "" || name == DefaultEntity {
+				return q, fmt.Errorf("%w: %q is no name of a %s", kerr.InvalidRequest, name, p.Type)
+			}
+		}
+		switch {
+		case p.Type == entityUser && q.User == nil:
+			q.User = &name
+		case p.Type == entityClient && q.ClientID == nil:
+			q.ClientID = &name
+		case p.Type == entityUser || p.Type == entityClient:
+			return q, fmt.Errorf("%w: %q is named twice", kerr.InvalidRequest, p.Type)
+		default:
+			return q, fmt.Errorf("%w: quotas for %q are not served", kerr.UnsupportedVersion, p.Type)
+		}
+	}
+	if q.User == nil && q.ClientID == nil {
+		return q, fmt.Errorf("%w: an entity has at least one part", kerr.InvalidRequest)
+	}
+	return q, nil
+}

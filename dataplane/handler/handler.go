@@ -1,0 +1,192 @@
+// Package handler answers Kafka's requests: one file an API key, each checks
+// the request and the caller's rights, calls the domain, and builds the reply.
+// It keeps no state of its own.
+//
+// A handler runs on its connection's goroutine. Those that wait for the log or
+// for group members hand a callback to the domain and return; those that write
+// to ZooKeeper block, which holds up their own connection only.
+package handler
+
+import (
+	"context"
+	"log/slog"
+	"net"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"penstock/dataplane/admission"
+	"penstock/dataplane/auth"
+	"penstock/dataplane/config"
+	"penstock/dataplane/controller"
+	"penstock/dataplane/fetchsession"
+	"penstock/dataplane/group"
+	"penstock/dataplane/listener"
+	"penstock/dataplane/metadata"
+	"penstock/dataplane/partition"
+	"penstock/dataplane/protocol"
+)
+
+// The internal topics that brokers make by themselves.
+const (
+	OffsetsTopic = "__consumer_offsets"
+	UsageTopic   = "__penstock_usage"
+)
+
+// Deps is the world of a Handler. All fields but ACLs, SASL and Fetched are
+// required.
+type Deps struct {
+	BrokerID   int32
+	Broker     *config.Broker
+	Partitions *partition.Manager
+	Metadata   *metadata.Cache
+	Groups     *group.Coordinator
+	Sessions   *fetchsession.Cache
+	Controller *controller.Controller
+	Quotas     *admission.Quotas
+	Store      Store
+
+	// ACLs decides who may do what; nil allows everything.
+	ACLs *auth.Authorizer
+	// SASL gives the mechanisms of a listener, nil where there is no login.
+	SASL func(listener string) *auth.Server
+
+	// EnsureTopic makes a topic unless it is there, internal ones with their own
+	// settings, and waits until this broker knows its leaders.
+	EnsureTopic func(ctx context.Context, topic string) error
+	// NextProducerID hands out a producer id that no broker ever gave before.
+	NextProducerID func(ctx context.Context) (int64, error)
+	// Fetched meters the record bytes that a consumer has been sent.
+	Fetched func(principal string, bytes, records int64)
+	// BrokerEpoch is the czxid of this broker's registration, -1 if unknown.
+	BrokerEpoch func() int64
+
+	Logger *slog.Logger
+}
+
+// Store is what the cluster keeps in ZooKeeper besides topics: configuration
+// by entity and client quotas. Changes reach every broker by notification.
+type Store interface {
+	// TopicConfig is the topic's own settings, empty if it has none.
+	TopicConfig(ctx context.Context, topic string) (map[string]string, error)
+	// SetTopicConfig replaces them.
+	SetTopicConfig(ctx context.Context, topic string, overrides map[string]string) error
+	// Quotas lists every quota entity with its settings.
+	Quotas(ctx context.Context) ([]QuotaEntity, error)
+	// SetQuotas replaces one entity's settings; none removes it.
+	SetQuotas(ctx context.Context, e QuotaEntity) error
+}
+
+// QuotaEntity is a user, a client id or a pair with its settings. A nil part
+// does not take part in the entity; the default entity is the name Default.
+type QuotaEntity struct {
+	User, ClientID *string
+	Values         map[string]string
+}
+
+// DefaultEntity stands for "every user (client id) without an own quota", in
+// ZooKeeper too.
+const DefaultEntity = "<default>"
+
+// Handler serves requests; see Serve.
+type Handler struct {
+	Deps
+	ctx     context.Context
+	serving map[int16]func(*listener.Request)
+}
+
+// New makes a handler whose blocking work ends with ctx.
+func New(ctx context.Context, d Deps) *Handler {
+	if d.Logger == nil {
+		d.Logger = slog.New(slog.DiscardHandler)
+	}
+	h := &Handler{Deps: d, ctx: ctx}
+	h.serving = map[int16]func(*listener.Request){
+		0: h.produce, 1: h.fetch, 2: h.listOffsets, 3: h.metadata,
+		4: h.leaderAndISR, 5: h.stopReplica, 6: h.updateMetadata, 7: h.controlledShutdown,
+		8: h.offsetCommit, 9: h.offsetFetch, 10: h.findCoordinator, 11: h.joinGroup, 12: h.heartbeat,
+		13: h.leaveGroup, 14: h.syncGroup, 15: h.describeGroups, 16: h.listGroups,
+		17: h.saslHandshake, 18: h.apiVersions, 19: h.createTopics, 20: h.deleteTopics,
+		22: h.initProducerID, 23: h.offsetForLeaderEpoch,
+		29: h.describeACLs, 30: h.createACLs, 31: h.deleteACLs,
+		32: h.describeConfigs, 33: h.alterConfigs, 36: h.saslAuthenticate, 37: h.createPartitions,
+		42: h.deleteGroups, 44: h.incrementalAlterConfigs,
+		48: h.describeClientQuotas, 49: h.alterClientQuotas,
+		56: h.alterPartition, 60: h.describeCluster,
+	}
+	return h
+}
+
+// Serve answers one request. The listener has checked key, version and body.
+func (h *Handler) Serve(r *listener.Request) {
+	serve := h.serving[r.Key]
+	if serve == nil {
+		r.CloseConn("no handler for a request that the version table names")
+		return
+	}
+	serve(r)
+}
+
+// Keys lists what is served, for the test that holds it against the table of
+// versions.
+func (h *Handler) Keys() []int16 {
+	keys := make([]int16, 0, len(h.serving))
+	for k := range h.serving {
+		keys = append(keys, k)
+	}
+	return keys
+}
+
+// authorize asks whether the caller may do op on the resource.
+func (h *Handler) authorize(r *listener.Request, op kmsg.ACLOperation, typ kmsg.ACLResourceType, name string) bool {
+	return h.ACLs.Authorize(r.Conn.Principal(), host(r.Conn), op, typ, name)
+}
+
+// clusterName is the name of the one resource of type Cluster.
+const clusterName = "kafka-cluster"
+
+func (h *Handler) authorizeCluster(r *listener.Request, op kmsg.ACLOperation) bool {
+	return h.authorize(r, op, kmsg.ACLResourceTypeCluster, clusterName)
+}
+
+// host is the caller's address as ACLs name it.
+func host(c *listener.Conn) string {
+	addr := c.RemoteAddr()
+	if t, ok := addr.(*net.TCPAddr); ok {
+		return t.IP.String()
+	}
+	h, _, err := net.SplitHostPort(addr.String())
+	if err != nil {
+		return addr.String()
+	}
+	return h
+}
+
+// User is the principal as quotas name it, without its type.
+func User(c *listener.Conn) string {
+	p := c.Principal()
+	if len(p) > 5 && p[:5] == "User:" {
+		return p[5:]
+	}
+	return p
+}
+
+// within bounds blocking work by the request's timeout and the broker's life.
+func (h *Handler) within(millis int32) (context.Context, context.CancelFunc) {
+	d := time.Duration(millis) * time.Millisecond
+	if d <= 0 || d > time.Minute {
+		d = time.Minute
+	}
+	return context.WithTimeout(h.ctx, d)
+}
+
+// text is an error's message for a reply, nil for none.
+func text(err error) *string {
+	if err == nil {
+		return nil
+	}
+	s := err.Error()
+	return &s
+}
+
+func code(err error) int16 { return protocol.Code(err) }

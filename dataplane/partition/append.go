@@ -1,0 +1,98 @@
+package partition
+
+import (
+	"github.com/twmb/franz-go/pkg/kerr"
+)
+
+// Append appends each entry to its partition and calls done exactly once:
+// before it returns, or for acks=-1 later on the goroutine that brought the
+// high watermark, the timeout or the end of the leadership.
+//
+// done may not be called with locks of this package held, so it may append or
+// fetch in turn; it must not block.
+func (m *Manager) Append(req AppendRequest, done func([]AppendResult)) {
+	results := make([]AppendResult, len(req.Entries))
+	var waits []ackWait
+	for i := range req.Entries {
+		e, r := &req.Entries[i], &results[i]
+		*r = AppendResult{TP: e.TP, BaseOffset: -1, LastOffset: -1, LogAppendTime: -1, LogStartOffset: -1, Leader: -1, LeaderEpoch: -1}
+		switch {
+		case req.Acks < -1 || req.Acks > 1:
+			r.Err = kerr.InvalidRequiredAcks
+			continue
+		case !e.Internal && m.cfg.InternalTopic(e.TP.Topic):
+			r.Err = kerr.InvalidTopicException
+			continue
+		}
+		p := m.Partition(e.TP)
+		if p == nil {
+			r.Err = m.absent(e.TP)
+			continue
+		}
+		a := p.appendLeader(&req, e, r)
+		if a.wrote {
+			p.changed(a.committed)
+		}
+		if req.Acks == -1 && r.Err == nil {
+			if waits == nil {
+				waits = make([]ackWait, 0, len(req.Entries))
+			}
+			waits = append(waits, ackWait{p: p, at: i, required: a.required, term: a.term})
+		}
+	}
+	if len(waits) == 0 {
+		done(results)
+		return
+	}
+	op := &delayedProduce{waits: waits, results: results, done: done}
+	var few [4]*Partition
+	keys := few[:0]
+	for i := range waits {
+		keys = append(keys, waits[i].p)
+	}
+	m.produces.Watch(op, req.Timeout, keys...)
+}
+
+// delayedProduce waits until every appended entry is settled.
+type delayedProduce struct {
+	waits   []ackWait
+	results []AppendResult
+	done    func([]AppendResult)
+}
+
+type ackWait struct {
+	p        *Partition
+	at       int
+	required int64
+	term     uint64
+	settled  bool
+}
+
+// TryComplete asks each partition that is still open.
+func (d *delayedProduce) TryComplete() bool {
+	open := false
+	for i := range d.waits {
+		w := &d.waits[i]
+		if w.settled {
+			continue
+		}
+		ok, err := w.p.acked(w.required, w.term)
+		if !ok {
+			open = true
+			continue
+		}
+		w.settled = true
+		d.results[w.at].Err = err
+	}
+	return !open
+}
+
+// Complete answers; what is open by then has timed out and may yet be committed.
+func (d *delayedProduce) Complete(bool) {
+	for i := range d.waits {
+		if w := &d.waits[i]; !w.settled {
+			d.results[w.at].Err = kerr.RequestTimedOut
+		}
+	}
+	d.done(d.results)
+}

@@ -1,0 +1,248 @@
+package partition
+
+import (
+	"errors"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+
+	"penstock/dataplane/commitlog"
+)
+
+// Fetch reads each part and calls done exactly once: before it returns, or
+// later on the goroutine that brought the data or the end of the wait. done may
+// not block.
+//
+// Parts are served in order. The first batch of the first part that has data
+// comes whole, whatever the limits (KIP-74); after it they are hard.
+func (m *Manager) Fetch(req FetchRequest, done func([]FetchResult)) {
+	op := &delayedFetch{m: m, req: req, done: done}
+	results := make([]FetchResult, len(req.Parts))
+	bytes, now := op.read(results, true)
+	if now || bytes >= req.MinBytes || req.MaxWait <= 0 || len(req.Parts) == 0 {
+		done(results)
+		return
+	}
+	var few [8]*Partition
+	keys := few[:0]
+	op.seen = make([]fetchSeen, len(results))
+	for i := range results {
+		results[i].Slice.Close()
+		op.seen[i] = fetchSeen{p: m.Partition(req.Parts[i].TP), bound: -1}
+		if op.seen[i].p == nil {
+			// It went away since it was read.
+			op.Complete(false)
+			return
+		}
+		keys = append(keys, op.seen[i].p)
+	}
+	m.fetches.Watch(op, req.MaxWait, keys...)
+}
+
+// delayedFetch is a fetch that waits for MinBytes.
+type delayedFetch struct {
+	m    *Manager
+	req  FetchRequest
+	done func([]FetchResult)
+	seen []fetchSeen
+}
+
+// fetchSeen keeps what was there at the last try, so that a change of one
+// partition does not look all others up again.
+type fetchSeen struct {
+	p     *Partition
+	bound int64
+	bytes int
+}
+
+// TryComplete looks at offsets only, unless more than one byte is asked for
+// and some but not surely enough is there.
+func (d *delayedFetch) TryComplete() bool {
+	total := 0
+	for i := range d.seen {
+		s, part := &d.seen[i], &d.req.Parts[i]
+		v := s.p.view(&d.req, part, false)
+		if v.err != nil || v.divergingEpoch >= 0 {
+			return true
+		}
+		if v.bound != s.bound {
+			s.bound, s.bytes = v.bound, 0
+			if v.bound > part.Offset {
+				if d.req.MinBytes <= 1 {
+					return true
+				}
+				sl, err := s.p.log.Read(part.Offset, part.MaxBytes, v.bound, true)
+				if err != nil {
+					return true
+				}
+				s.bytes = sl.Len
+				cut := endsEarly(&sl, part.MaxBytes, v.bound)
+				sl.Close()
+				if cut {
+					return true
+				}
+			}
+		}
+		total += s.bytes
+	}
+	return total >= d.req.MinBytes
+}
+
+// endsEarly: the slice ends with its segment, not with the limits. More will
+// never be in one read, so waiting for it is pointless.
+func endsEarly(s *commitlog.Slice, maxBytes int, bound int64) bool {
+	return s.Len > 0 && s.Len < maxBytes && s.LastOffset+1 < bound
+}
+
+// Complete reads and answers.
+func (d *delayedFetch) Complete(bool) {
+	results := make([]FetchResult, len(d.req.Parts))
+	d.read(results, false)
+	d.done(results)
+}
+
+// read fills results. first is set when the request has just come: then a
+// follower's position is noted. now says that there is no use in waiting.
+func (d *delayedFetch) read(results []FetchResult, first bool) (bytes int, now bool) {
+	req := &d.req
+	left, minOne := req.MaxBytes, true
+	for i := range req.Parts {
+		part, r := &req.Parts[i], &results[i]
+		*r = FetchResult{
+			TP: part.TP, HighWatermark: -1, LastStableOffset: -1, LogStartOffset: -1, DivergingEpoch: -1, DivergingEndOffset: -1,
+			Leader: -1, LeaderEpoch: -1,
+		}
+		p := d.m.Partition(part.TP)
+		if p == nil {
+			r.Err = d.m.absent(part.TP)
+			now = true
+			continue
+		}
+		v := p.view(req, part, first)
+		if first {
+			d.m.submit(v.proposal)
+			if v.committed {
+				p.changed(true)
+			}
+		}
+		v.fill(r)
+		if v.err != nil || v.divergingEpoch >= 0 {
+			now = true
+			continue
+		}
+		limit := max(min(part.MaxBytes, left), 0)
+		if v.bound <= part.Offset || (limit == 0 && !minOne) {
+			continue
+		}
+		s, err := p.log.Read(part.Offset, limit, v.bound, minOne)
+		if err == nil && p.version.Load() != v.version {
+			s.Close()
+			err = kerr.NotLeaderForPartition
+		}
+		if err != nil {
+			if errors.Is(err, commitlog.ErrClosed) {
+				err = d.m.absent(part.TP)
+			}
+			r.Err = p.broken(err)
+			now = true
+			continue
+		}
+		if s.Len > 0 {
+			now = now || endsEarly(&s, limit, v.bound)
+			minOne = false
+			left -= s.Len
+			bytes += s.Len
+		}
+		r.Slice = s
+	}
+	return bytes, now
+}
+
+// view is what one fetch may see of a partition at one moment.
+type view struct {
+	err                error
+	leader, epoch      int32 // a hint, with err
+	hw, start, bound   int64
+	divergingEpoch     int32
+	divergingEndOffset int64
+	version            uint64
+	committed          bool       // the fetch itself moved the high watermark
+	proposal           *ISRChange // to be submitted
+}
+
+func (v *view) fill(r *FetchResult) {
+	r.Err, r.Leader, r.LeaderEpoch = v.err, v.leader, v.epoch
+	r.HighWatermark, r.LastStableOffset, r.LogStartOffset = v.hw, v.hw, v.start
+	r.DivergingEpoch, r.DivergingEndOffset = v.divergingEpoch, v.divergingEndOffset
+}
+
+// view checks a fetch against the role, the epochs and the offsets, and notes a
+// follower's progress if asked to. The last stable offset is the high
+// watermark, as long as no transaction can be open.
+//
+// The follower's position counts before the watermark is taken for the answer:
+// so a follower learns one round trip sooner what has been committed.
+func (p *Partition) view(req *FetchRequest, part *FetchPart, note bool) view {
+	p.state.Lock()
+	defer p.state.Unlock()
+	v := view{leader: -1, epoch: -1, hw: -1, start: -1, divergingEpoch: -1, divergingEndOffset: -1, version: p.version.Load()}
+	var r *remote
+	if v.err = p.mayFetch(req, part, &r); v.err != nil {
+		if is(v.err, kerr.NotLeaderForPartition, kerr.FencedLeaderEpoch) {
+			v.leader, v.epoch = p.leaderID, p.leaderEpoch
+		}
+		return v
+	}
+	v.hw, v.start = p.hw, p.log.StartOffset()
+	if part.LastFetchedEpoch >= 0 {
+		epoch, end := p.log.EndOffsetForEpoch(part.LastFetchedEpoch)
+		if epoch < 0 || end < 0 {
+			v.err = kerr.OffsetOutOfRange
+			return v
+		}
+		if epoch < part.LastFetchedEpoch || end < part.Offset {
+			v.divergingEpoch, v.divergingEndOffset = epoch, end
+			return v
+		}
+	}
+	if part.Offset < v.start || part.Offset > p.end {
+		v.err = kerr.OffsetOutOfRange
+		return v
+	}
+	if r == nil {
+		v.bound = p.hw
+		return v
+	}
+	v.bound = p.end
+	if note {
+		v.committed, v.proposal = p.noteFetch(r, part.Offset, p.m.now())
+		v.hw = p.hw
+	}
+	return v
+}
+
+// mayFetch finds the follower's entry, too. With state held.
+func (p *Partition) mayFetch(req *FetchRequest, part *FetchPart, r **remote) error {
+	if err := p.serves(part.TopicID); err != nil {
+		return err
+	}
+	if err := p.checkEpoch(part.CurrentLeaderEpoch); err != nil {
+		return err
+	}
+	isFollower := req.ReplicaID >= 0
+	if p.role != leader && (isFollower || !req.AllowFollower) {
+		return kerr.NotLeaderForPartition
+	}
+	if !isFollower {
+		return nil
+	}
+	i := indexRemote(p.remotes, req.ReplicaID)
+	if i < 0 {
+		if part.CurrentLeaderEpoch == p.leaderEpoch {
+			// The controller may have told it of an assignment that we have yet to hear of.
+			return kerr.UnknownLeaderEpoch
+		}
+		return kerr.NotLeaderForPartition
+	}
+	*r = &p.remotes[i]
+	return nil
+}

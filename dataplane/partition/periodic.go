@@ -1,0 +1,145 @@
+package partition
+
+import (
+	"maps"
+	"sync"
+	"time"
+
+	"penstock/dataplane/commitlog"
+)
+
+// checkpoints serialises the checkpoint files and remembers what they hold, so
+// that an idle broker writes nothing.
+type checkpoints struct {
+	mu      sync.Mutex
+	written map[checkpointFile]map[TopicPartition]int64
+}
+
+type checkpointFile struct {
+	dir  *commitlog.Dir
+	name string
+}
+
+func (c *checkpoints) init() { c.written = map[checkpointFile]map[TopicPartition]int64{} }
+
+// write collects under the lock: of two writers the later one has the later offsets.
+func (c *checkpoints) write(d *commitlog.Dir, name string, collect func() map[TopicPartition]int64) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	offsets, key := collect(), checkpointFile{d, name}
+	if old, ok := c.written[key]; ok && maps.Equal(old, offsets) {
+		return nil
+	}
+	if err := d.WriteCheckpoint(name, offsets); err != nil {
+		return err
+	}
+	c.written[key] = offsets
+	return nil
+}
+
+// every runs f at the interval until Close.
+func (m *Manager) every(d time.Duration, f func()) {
+	m.wg.Go(func() {
+		t := time.NewTicker(d)
+		defer t.Stop()
+		for {
+			select {
+			case <-m.stop:
+				return
+			case <-t.C:
+				f()
+			}
+		}
+	})
+}
+
+func (m *Manager) offsetsOf(d *commitlog.Dir, of func(*Partition) int64) func() map[TopicPartition]int64 {
+	return func() map[TopicPartition]int64 {
+		offsets := map[TopicPartition]int64{}
+		for _, p := range m.all() {
+			if p.dir == d {
+				offsets[p.tp] = of(p)
+			}
+		}
+		return offsets
+	}
+}
+
+func (m *Manager) writeHighWatermark(d *commitlog.Dir) error {
+	return m.checkpoints.write(d, commitlog.HighWatermarkCheckpoint, m.offsetsOf(d, (*Partition).HighWatermark))
+}
+
+// writeRecoveryPoints writes how far the logs of a folder are on disk, and
+// where they start.
+func (m *Manager) writeRecoveryPoints(d *commitlog.Dir) error {
+	err := m.checkpoints.write(d, commitlog.RecoveryPointCheckpoint, m.offsetsOf(d, func(p *Partition) int64 { return p.log.RecoveryPoint() }))
+	if err != nil {
+		return err
+	}
+	return m.checkpoints.write(d, commitlog.LogStartCheckpoint, m.offsetsOf(d, func(p *Partition) int64 { return p.log.StartOffset() }))
+}
+
+func (m *Manager) writeHighWatermarks()    { m.eachDir(m.writeHighWatermark) }
+func (m *Manager) writeAllRecoveryPoints() { m.eachDir(m.writeRecoveryPoints) }
+
+func (m *Manager) eachDir(write func(*commitlog.Dir) error) {
+	for _, d := range m.cfg.Dirs {
+		if m.offline(d) {
+			continue
+		}
+		if err := write(d); err != nil {
+			m.failDir(d, err)
+		}
+	}
+}
+
+func (m *Manager) shrinkAll() {
+	now := m.now()
+	for _, p := range m.all() {
+		p.shrink(now)
+	}
+}
+
+// retain deletes old segments, on followers too, and forgets idle producers.
+func (m *Manager) retain() {
+	now := m.now()
+	for _, p := range m.all() {
+		if p.gone() {
+			continue
+		}
+		p.log.ExpireProducers(now)
+		n, err := p.log.DeleteOldSegments(now, p.HighWatermark())
+		if err != nil {
+			_ = p.broken(err)
+		} else if n > 0 {
+			m.logger.Info("deleted old segments", "partition", p.tp.String(), "segments", n, "start", p.log.StartOffset())
+		}
+	}
+}
+
+// sweep removes files and folders whose delay is over.
+func (m *Manager) sweep() {
+	now := m.now()
+	for _, p := range m.all() {
+		if p.gone() {
+			continue
+		}
+		if _, err := p.log.RemoveDeleted(now); err != nil {
+			m.logger.Warn("removing deleted segments", "partition", p.tp.String(), "err", err)
+		}
+	}
+	for _, d := range m.cfg.Dirs {
+		if m.offline(d) {
+			continue
+		}
+		if _, err := d.SweepDeleted(now, m.cfg.DeleteDelay); err != nil {
+			m.logger.Warn("removing deleted partitions", "dir", d.Path(), "err", err)
+		}
+	}
+}
+
+func (p *Partition) gone() bool {
+	p.state.Lock()
+	defer p.state.Unlock()
+	return p.failed != nil
+}

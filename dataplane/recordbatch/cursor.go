@@ -1,0 +1,183 @@
+package recordbatch
+
+import (
+	"errors"
+	"io"
+	"math"
+)
+
+var (
+	errRecordEOF = errors.New("records end early")
+	errVarint    = errors.New("varint too long or out of range")
+	errRecord    = errors.New("record is malformed")
+	errRemaining = errors.New("bytes remain after the last record")
+)
+
+// cursor walks encoded records, either all in buf or coming through r in chunks, so
+// that a check of a compressed batch needs one chunk of memory whatever it unfolds to.
+// The first error sticks.
+type cursor struct {
+	buf  []byte
+	r    *decoder // nil: buf is all there is
+	left int64    // how many bytes r may still give
+	pos  int64    // bytes consumed
+	eof  bool
+	err  error
+}
+
+func (c *cursor) fail(err error) {
+	if c.err == nil {
+		c.err = err
+	}
+	c.buf, c.r = nil, nil
+}
+
+// fill gets more bytes into the empty buf; false at the end or on error.
+func (c *cursor) fill() bool {
+	for c.r != nil && !c.eof {
+		n, err := c.r.Read(c.r.chunk)
+		c.left -= int64(n)
+		if c.left < 0 {
+			c.fail(errTooLarge)
+			return false
+		}
+		if err == io.EOF {
+			c.eof = true
+		} else if err != nil {
+			c.fail(err)
+			return false
+		}
+		if n > 0 {
+			c.buf = c.r.chunk[:n]
+			return true
+		}
+	}
+	return false
+}
+
+func (c *cursor) more() bool { return len(c.buf) > 0 || c.fill() }
+
+func (c *cursor) byte() byte {
+	if !c.more() {
+		c.fail(errRecordEOF)
+		return 0
+	}
+	b := c.buf[0]
+	c.buf = c.buf[1:]
+	c.pos++
+	return b
+}
+
+// varint reads a zigzag varint of up to 10 bytes.
+func (c *cursor) varint() int64 {
+	var u uint64
+	for shift := uint(0); shift < 70; shift += 7 {
+		b := c.byte()
+		if shift == 63 && b > 1 {
+			break
+		}
+		u |= uint64(b&0x7f) << shift
+		if b < 0x80 {
+			return int64(u>>1) ^ -int64(u&1)
+		}
+	}
+	c.fail(errVarint)
+	return 0
+}
+
+func (c *cursor) varint32() int32 {
+	v := c.varint()
+	if v < math.MinInt32 || v > math.MaxInt32 {
+		c.fail(errVarint)
+		return 0
+	}
+	return int32(v)
+}
+
+func (c *cursor) skip(n int64) {
+	for n > 0 {
+		if !c.more() {
+			c.fail(errRecordEOF)
+			return
+		}
+		k := min(n, int64(len(c.buf)))
+		c.buf = c.buf[k:]
+		c.pos += k
+		n -= k
+	}
+}
+
+// take gives n bytes; only for a cursor that has all in buf.
+func (c *cursor) take(n int64) []byte {
+	if n > int64(len(c.buf)) {
+		c.fail(errRecordEOF)
+		return nil
+	}
+	b := c.buf[:n:n]
+	c.buf = c.buf[n:]
+	c.pos += n
+	return b
+}
+
+// head is what a check needs of one record.
+type head struct {
+	timestampDelta int64
+	offsetDelta    int32
+	nullKey        bool
+}
+
+// record reads one record, into out if that is not nil (then buf must hold all).
+func (c *cursor) record(out *Record) head {
+	var h head
+	length := int64(c.varint32())
+	end := c.pos + length
+	if length < 0 {
+		c.fail(errRecord)
+		return h
+	}
+	c.byte() // attributes, unused
+	h.timestampDelta = c.varint()
+	h.offsetDelta = c.varint32()
+	key, null := c.field(end, out != nil)
+	h.nullKey = null
+	value, _ := c.field(end, out != nil)
+	n := c.varint32()
+	if n < 0 || int64(n) > end-c.pos {
+		c.fail(errRecord)
+		return h
+	}
+	if out != nil {
+		out.Key, out.Value, out.Headers = key, value, out.Headers[:0]
+	}
+	for ; n > 0 && c.err == nil; n-- {
+		k, null := c.field(end, out != nil)
+		if null {
+			c.fail(errRecord)
+		}
+		v, _ := c.field(end, out != nil)
+		if out != nil {
+			out.Headers = append(out.Headers, Header{Key: string(k), Value: v})
+		}
+	}
+	if c.pos != end {
+		c.fail(errRecord)
+	}
+	return h
+}
+
+// field reads one length-prefixed byte string that may be null (-1).
+func (c *cursor) field(end int64, keep bool) (b []byte, null bool) {
+	n := int64(c.varint32())
+	if n < -1 || n > end-c.pos {
+		c.fail(errRecord)
+		return nil, true
+	}
+	if n < 0 {
+		return nil, true
+	}
+	if keep {
+		return c.take(n), false
+	}
+	c.skip(n)
+	return nil, false
+}

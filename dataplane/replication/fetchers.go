@@ -1,0 +1,150 @@
+package replication
+
+import (
+	"context"
+	"hash/maphash"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"penstock/dataplane/partition"
+	"penstock/dataplane/peer"
+	"penstock/dataplane/protocol"
+)
+
+// Conn is what a fetcher needs of a connection to another broker; *peer.Conn is one.
+type Conn interface {
+	Do(ctx context.Context, req kmsg.Request) (kmsg.Response, error)
+	DoFrame(ctx context.Context, req kmsg.Request) (*peer.Frame, error)
+	Close() error
+}
+
+// Config is the fetchers' world. Zero numbers take the default named.
+type Config struct {
+	BrokerID int32
+	// Dial connects to a broker on the inter-broker listener. addr is what the
+	// controller named (may be empty; the cluster's metadata may know better).
+	Dial func(ctx context.Context, broker int32, addr string) (Conn, error)
+
+	Threads        int           // num.replica.fetchers, 1
+	PartitionBytes int           // replica.fetch.max.bytes, 1 MiB
+	ResponseBytes  int           // replica.fetch.response.max.bytes, 10 MiB
+	MinBytes       int           // replica.fetch.min.bytes, 1
+	WaitMax        time.Duration // replica.fetch.wait.max.ms, 500 ms
+	Backoff        time.Duration // replica.fetch.backoff.ms, 1 s: the longest pause after errors in a row
+	RequestTimeout time.Duration // replica.socket.timeout.ms, 30 s
+	Logger         *slog.Logger  // nil: none
+}
+
+// firstBackoff is the pause after a first error; it doubles up to Backoff. Most
+// first errors are a leader that has yet to hear of its election.
+const firstBackoff = 20 * time.Millisecond
+
+func (c Config) withDefaults() Config {
+	num := func(p *int, d int) {
+		if *p <= 0 {
+			*p = d
+		}
+	}
+	dur := func(p *time.Duration, d time.Duration) {
+		if *p <= 0 {
+			*p = d
+		}
+	}
+	num(&c.Threads, 1)
+	num(&c.PartitionBytes, 1<<20)
+	num(&c.ResponseBytes, 10<<20)
+	num(&c.MinBytes, 1)
+	dur(&c.WaitMax, 500*time.Millisecond)
+	dur(&c.Backoff, time.Second)
+	dur(&c.RequestTimeout, 30*time.Second)
+	if c.Logger == nil {
+		c.Logger = slog.New(slog.DiscardHandler)
+	}
+	return c
+}
+
+// Fetchers runs the copying of all followers on this broker. It implements
+// partition.FetcherManager.
+type Fetchers struct {
+	cfg  Config
+	seed maphash.Seed
+
+	ctx    context.Context
+	cancel context.CancelFunc
+	wg     sync.WaitGroup
+
+	mu      sync.Mutex
+	closed  bool
+	threads map[threadKey]*thread
+	where   map[protocol.TopicPartition]*thread
+}
+
+type threadKey struct {
+	leader int32
+	index  int
+}
+
+// NewFetchers makes fetchers with nothing to do. Close ends them.
+func NewFetchers(cfg Config) *Fetchers {
+	ctx, cancel := context.WithCancel(context.Background())
+	return &Fetchers{
+		cfg: cfg.withDefaults(), seed: maphash.MakeSeed(), ctx: ctx, cancel: cancel,
+		threads: map[threadKey]*thread{}, where: map[protocol.TopicPartition]*thread{},
+	}
+}
+
+// Set starts copying, or moves it to another leader or epoch.
+func (f *Fetchers) Set(targets []partition.FetchTarget) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.closed {
+		return
+	}
+	for _, t := range targets {
+		tp := t.Partition.TP()
+		key := threadKey{t.Leader, int(maphash.Comparable(f.seed, tp) % uint64(f.cfg.Threads))}
+		th := f.threads[key]
+		if th == nil {
+			th = newThread(f, t.Leader)
+			f.threads[key] = th
+			f.wg.Go(th.run)
+		}
+		if old := f.where[tp]; old != nil && old != th {
+			old.remove(tp)
+		}
+		f.where[tp] = th
+		th.add(tp, t)
+	}
+}
+
+// Remove ends the copying of the partitions. A thread left without any gives up
+// its connection.
+func (f *Fetchers) Remove(tps []protocol.TopicPartition) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, tp := range tps {
+		if th := f.where[tp]; th != nil {
+			delete(f.where, tp)
+			th.remove(tp)
+		}
+	}
+}
+
+// Len is the number of partitions that are being copied or wait to be.
+func (f *Fetchers) Len() int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return len(f.where)
+}
+
+// Close ends all copying and waits for what is under way.
+func (f *Fetchers) Close() {
+	f.mu.Lock()
+	f.closed = true
+	f.mu.Unlock()
+	f.cancel()
+	f.wg.Wait()
+}

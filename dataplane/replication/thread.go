@@ -1,0 +1,392 @@
+package replication
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"penstock/dataplane/partition"
+	"penstock/dataplane/peer"
+	"penstock/dataplane/protocol"
+)
+
+// thread copies from one leader broker over one connection.
+type thread struct {
+	f      *Fetchers
+	leader int32
+	wake   chan struct{}
+
+	mu    sync.Mutex
+	parts map[protocol.TopicPartition]*copying
+	order []*copying // whose turn it is; who got data goes to the end
+	addr  string     // as the controller named it last
+	// The fetch under way, if any, and a timer that will cut it short.
+	cancelFetch context.CancelFunc
+	interrupt   *time.Timer
+	interrupted bool
+
+	// Below is the run goroutine's own.
+	conn     Conn
+	session  session
+	failures int
+	resp     *kmsg.FetchResponse
+}
+
+// copying is one partition in a thread.
+type copying struct {
+	tp       protocol.TopicPartition
+	target   partition.FetchTarget
+	topicID  protocol.UUID
+	failures int
+	notUntil time.Time
+	asked    partition.FetchState // in the request under way
+}
+
+func newThread(f *Fetchers, leader int32) *thread {
+	return &thread{f: f, leader: leader, wake: make(chan struct{}, 1), parts: map[protocol.TopicPartition]*copying{}}
+}
+
+func (t *thread) add(tp protocol.TopicPartition, target partition.FetchTarget) {
+	c := &copying{tp: tp, target: target, topicID: target.Partition.TopicID()}
+	t.mu.Lock()
+	if old := t.parts[tp]; old != nil {
+		t.drop(old)
+	}
+	t.parts[tp] = c
+	t.order = append(t.order, c)
+	if target.Addr != "" {
+		t.addr = target.Addr
+	}
+	if t.cancelFetch != nil && t.interrupt == nil {
+		t.interrupt = time.AfterFunc(patience, t.cutShort)
+	}
+	t.mu.Unlock()
+	t.signal()
+}
+
+// patience is how long a new partition waits for the fetch under way, which
+// may be a long poll of hundreds of milliseconds: the first acks=-1 produce
+// after a creation or a fail-over would wait as long. Partitions that come
+// together share one interruption.
+const patience = 5 * time.Millisecond
+
+// cutShort gives up the fetch under way, with its connection: its reply could
+// come at any later time. What it may have brought is fetched again.
+func (t *thread) cutShort() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.interrupt = nil
+	if t.cancelFetch != nil {
+		t.interrupted = true
+		t.cancelFetch()
+	}
+}
+
+// fetch makes the request; interrupted says that it was cut short.
+func (t *thread) fetch(req kmsg.Request) (frame *peer.Frame, interrupted bool, err error) {
+	ctx, cancel := context.WithTimeout(t.f.ctx, t.f.cfg.RequestTimeout)
+	defer cancel()
+	t.mu.Lock()
+	t.cancelFetch = cancel
+	t.mu.Unlock()
+	frame, err = t.conn.DoFrame(ctx, req)
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.cancelFetch = nil
+	if t.interrupt != nil {
+		t.interrupt.Stop()
+		t.interrupt = nil
+	}
+	interrupted = t.interrupted
+	t.interrupted = false
+	return frame, interrupted, err
+}
+
+func (t *thread) remove(tp protocol.TopicPartition) {
+	t.mu.Lock()
+	if c := t.parts[tp]; c != nil {
+		t.drop(c)
+	}
+	t.mu.Unlock()
+	t.signal()
+}
+
+// drop forgets c unless a newer target has replaced it. With mu held.
+func (t *thread) drop(c *copying) {
+	if t.parts[c.tp] == c {
+		delete(t.parts, c.tp)
+		t.order = slices.DeleteFunc(t.order, func(o *copying) bool { return o == c })
+	}
+}
+
+func (t *thread) signal() {
+	select {
+	case t.wake <- struct{}{}:
+	default:
+	}
+}
+
+// run fetches until the fetchers are closed.
+func (t *thread) run() {
+	defer t.disconnect()
+	for t.f.ctx.Err() == nil {
+		batch, next := t.ready(time.Now())
+		if len(batch) == 0 {
+			t.sleep(next)
+			continue
+		}
+		if err := t.round(batch, next); err != nil && t.f.ctx.Err() == nil {
+			t.failures++
+			d := t.pause(t.failures)
+			if t.failures == 1 || t.failures%30 == 0 {
+				t.f.cfg.Logger.Warn("fetching from leader failed", "leader", t.leader, "failures", t.failures, "retry_in", d, "err", err)
+			}
+			t.disconnect()
+			t.rest(d)
+		}
+	}
+}
+
+// ready lists the partitions whose turn it is; next is the time when the first
+// pause of the others ends (zero: none has one).
+func (t *thread) ready(now time.Time) (batch []*copying, next time.Time) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, c := range t.order {
+		if !c.notUntil.After(now) {
+			batch = append(batch, c)
+		} else if next.IsZero() || c.notUntil.Before(next) {
+			next = c.notUntil
+		}
+	}
+	return batch, next
+}
+
+// sleep waits for news or until the time given. With nothing at all to copy
+// the connection is given up.
+func (t *thread) sleep(until time.Time) {
+	var alarm <-chan time.Time
+	if until.IsZero() {
+		t.disconnect()
+	} else {
+		timer := time.NewTimer(time.Until(until))
+		defer timer.Stop()
+		alarm = timer.C
+	}
+	select {
+	case <-t.wake:
+	case <-alarm:
+	case <-t.f.ctx.Done():
+	}
+}
+
+// rest waits whatever comes in.
+func (t *thread) rest(d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-t.f.ctx.Done():
+	}
+}
+
+func (t *thread) pause(failures int) time.Duration {
+	return min(firstBackoff<<min(failures-1, 10), t.f.cfg.Backoff)
+}
+
+func (t *thread) disconnect() {
+	if t.conn != nil {
+		_ = t.conn.Close()
+		t.conn = nil
+	}
+	t.session.reset()
+}
+
+func (t *thread) connect() error {
+	if t.conn != nil {
+		return nil
+	}
+	t.mu.Lock()
+	addr := t.addr
+	t.mu.Unlock()
+	ctx, cancel := context.WithTimeout(t.f.ctx, t.f.cfg.RequestTimeout)
+	defer cancel()
+	conn, err := t.f.cfg.Dial(ctx, t.leader, addr)
+	if err != nil {
+		return fmt.Errorf("connecting to broker %d: %w", t.leader, err)
+	}
+	t.conn = conn
+	return nil
+}
+
+// round is one fetch: request, answer, append. It does not wait for data
+// longer than until next, when another partition's pause ends. An error is one
+// of the connection or of the answer as a whole.
+func (t *thread) round(batch []*copying, next time.Time) error {
+	batch = t.prepare(batch)
+	if len(batch) == 0 {
+		return nil
+	}
+	if err := t.connect(); err != nil {
+		return err
+	}
+	cfg := &t.f.cfg
+	req := t.session.request(batch, cfg)
+	if !next.IsZero() {
+		req.MaxWaitMillis = min(req.MaxWaitMillis, int32(max(time.Until(next), 0).Milliseconds())+1)
+	}
+	frame, interrupted, err := t.fetch(req)
+	if interrupted && err != nil {
+		t.disconnect()
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("fetching from broker %d: %w", t.leader, err)
+	}
+	defer frame.Release()
+	if t.resp == nil {
+		t.resp = kmsg.NewPtrFetchResponse()
+	}
+	// Record bytes alias the frame and go from there to the file.
+	t.resp.Version = req.Version
+	if err := t.resp.ReadFrom(frame.Body); err != nil {
+		return fmt.Errorf("reading the fetch response of broker %d: %w", t.leader, err)
+	}
+	if t.resp.ErrorCode != 0 {
+		err := kerr.ErrorForCode(t.resp.ErrorCode)
+		t.session.reset()
+		if errors.Is(err, kerr.FetchSessionIDNotFound) || errors.Is(err, kerr.InvalidFetchSessionEpoch) || errors.Is(err, kerr.FetchSessionTopicIDError) {
+			return nil // the next request opens a new session
+		}
+		return err
+	}
+	t.failures = 0
+	t.session.answered(t.resp)
+	for i := range t.resp.Topics {
+		topic := &t.resp.Topics[i]
+		for j := range topic.Partitions {
+			if c := t.session.find(topic, topic.Partitions[j].Partition); c != nil {
+				t.take(c, &topic.Partitions[j])
+			}
+		}
+	}
+	return nil
+}
+
+// prepare asks each partition where to go on, and drops those that no longer follow.
+func (t *thread) prepare(batch []*copying) []*copying {
+	out := batch[:0]
+	for _, c := range batch {
+		st, err := c.target.Partition.FetchState(c.target.LeaderEpoch)
+		if err == nil && st.LastEpoch < 0 && st.Offset > st.LogStartOffset {
+			// Without epochs the leader cannot say where the logs part.
+			if err = c.target.Partition.TruncateToHighWatermark(c.target.LeaderEpoch); err == nil {
+				st, err = c.target.Partition.FetchState(c.target.LeaderEpoch)
+			}
+		}
+		if err != nil {
+			t.mu.Lock()
+			t.drop(c)
+			t.mu.Unlock()
+			continue
+		}
+		c.asked = st
+		out = append(out, c)
+	}
+	return out
+}
+
+// take handles one partition's part of the answer.
+func (t *thread) take(c *copying, r *kmsg.FetchResponseTopicPartition) {
+	p, epoch := c.target.Partition, c.target.LeaderEpoch
+	err := kerr.ErrorForCode(r.ErrorCode)
+	n := 0
+	switch {
+	case err == nil && (r.DivergingEpoch.Epoch >= 0 || r.DivergingEpoch.EndOffset >= 0):
+		err = p.TruncateDiverging(epoch, r.DivergingEpoch.Epoch, r.DivergingEpoch.EndOffset)
+	case err == nil:
+		n, err = p.AppendFollower(epoch, c.asked.Offset, r.RecordBatches, r.HighWatermark, r.LogStartOffset)
+	case errors.Is(err, kerr.OffsetOutOfRange):
+		err = t.outOfRange(c)
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	switch {
+	case err == nil:
+		c.failures = 0
+		if n > 0 && t.parts[c.tp] == c && len(t.order) > 1 {
+			t.order = append(slices.DeleteFunc(t.order, func(o *copying) bool { return o == c }), c)
+		}
+	case errors.Is(err, partition.ErrStale):
+		// Seen by FetchState before the next request.
+	case errors.Is(err, kerr.FencedLeaderEpoch), errors.Is(err, kerr.KafkaStorageError) && r.ErrorCode == 0:
+		// The controller's next order sets it going again.
+		t.f.cfg.Logger.Info("follower stops fetching", "partition", c.tp.String(), "leader", t.leader, "epoch", epoch, "err", err)
+		t.drop(c)
+	default:
+		c.failures++
+		d := t.pause(c.failures)
+		c.notUntil = time.Now().Add(d)
+		if c.failures == 5 || c.failures%60 == 0 {
+			t.f.cfg.Logger.Warn("follower cannot fetch", "partition", c.tp.String(), "leader", t.leader, "epoch", epoch,
+				"offset", c.asked.Offset, "failures", c.failures, "err", err)
+		}
+	}
+}
+
+// outOfRange finds a follower's place again when the leader does not have the
+// offset: a leader that ends lower (after an unclean election) cuts the
+// follower's log; one that starts higher makes it start over there; else the
+// offset has come into range meanwhile.
+func (t *thread) outOfRange(c *copying) error {
+	p, epoch := c.target.Partition, c.target.LeaderEpoch
+	end, err := t.offset(c, partition.LatestTimestamp)
+	if err != nil {
+		return err
+	}
+	if end < c.asked.Offset {
+		t.f.cfg.Logger.Warn("leader's log ends below the follower's", "partition", c.tp.String(), "leader", t.leader, "leader_end", end, "own_end", c.asked.Offset)
+		return p.TruncateTo(epoch, end)
+	}
+	start, err := t.offset(c, partition.EarliestTimestamp)
+	if err != nil {
+		return err
+	}
+	if start > c.asked.Offset {
+		t.f.cfg.Logger.Warn("leader's log starts above the follower's end", "partition", c.tp.String(), "leader", t.leader, "leader_start", start, "own_end", c.asked.Offset)
+		return p.TruncateFullyAndStartAt(epoch, start)
+	}
+	return nil
+}
+
+func (t *thread) offset(c *copying, timestamp int64) (int64, error) {
+	req := kmsg.NewPtrListOffsetsRequest()
+	req.SetVersion(6)
+	req.ReplicaID = t.f.cfg.BrokerID
+	rt := kmsg.NewListOffsetsRequestTopic()
+	rt.Topic = c.tp.Topic
+	rp := kmsg.NewListOffsetsRequestTopicPartition()
+	rp.Partition, rp.CurrentLeaderEpoch, rp.Timestamp = c.tp.Partition, c.target.LeaderEpoch, timestamp
+	rt.Partitions = append(rt.Partitions, rp)
+	req.Topics = append(req.Topics, rt)
+	ctx, cancel := context.WithTimeout(t.f.ctx, t.f.cfg.RequestTimeout)
+	defer cancel()
+	kresp, err := t.conn.Do(ctx, req)
+	if err != nil {
+		return 0, err
+	}
+	resp, ok := kresp.(*kmsg.ListOffsetsResponse)
+	if !ok || len(resp.Topics) != 1 || len(resp.Topics[0].Partitions) != 1 {
+		return 0, errors.New("ListOffsets answer does not have the one partition asked for")
+	}
+	if err := kerr.ErrorForCode(resp.Topics[0].Partitions[0].ErrorCode); err != nil {
+		return 0, err
+	}
+	return resp.Topics[0].Partitions[0].Offset, nil
+}

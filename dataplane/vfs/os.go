@@ -1,0 +1,101 @@
+package vfs
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+
+	"golang.org/x/sys/unix"
+)
+
+// OS is the real file system.
+var OS FS = osFS{}
+
+type osFS struct{}
+
+type osFile struct{ *os.File }
+
+func (f osFile) Size() (int64, error) {
+	st, err := f.Stat()
+	if err != nil {
+		return 0, err
+	}
+	return st.Size(), nil
+}
+
+// Fd does not switch the file to blocking mode, as os.File.Fd may: regular files
+// are never polled.
+func (f osFile) Fd() (uintptr, bool) { return f.File.Fd(), true }
+
+func (osFS) Open(name string, create bool) (File, error) {
+	flag := os.O_RDWR
+	if create {
+		flag |= os.O_CREATE
+	}
+	f, err := os.OpenFile(name, flag, 0o644)
+	if err != nil {
+		return nil, err
+	}
+	return osFile{f}, nil
+}
+
+func (osFS) Rename(o, n string) error    { return os.Rename(o, n) }
+func (osFS) Remove(name string) error    { return os.Remove(name) }
+func (osFS) RemoveAll(name string) error { return os.RemoveAll(name) }
+func (osFS) MkdirAll(name string) error  { return os.MkdirAll(name, 0o755) }
+
+func (osFS) ReadDir(name string) ([]Info, error) {
+	es, err := os.ReadDir(name)
+	if err != nil {
+		return nil, err
+	}
+	out := make([]Info, 0, len(es))
+	for _, e := range es {
+		st, err := e.Info()
+		if os.IsNotExist(err) {
+			continue // gone between listing and stat
+		}
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, infoOf(st))
+	}
+	return out, nil
+}
+
+func (osFS) Stat(name string) (Info, error) {
+	st, err := os.Stat(name)
+	if err != nil {
+		return Info{}, err
+	}
+	return infoOf(st), nil
+}
+
+func infoOf(st os.FileInfo) Info {
+	return Info{Name: st.Name(), Dir: st.IsDir(), Size: st.Size(), ModTime: st.ModTime()}
+}
+
+func (osFS) SyncDir(name string) error {
+	d, err := os.Open(name)
+	if err != nil {
+		return err
+	}
+	err = d.Sync()
+	if cerr := d.Close(); err == nil {
+		err = cerr
+	}
+	return err
+}
+
+func (osFS) Lock(name string) (io.Closer, error) {
+	f, err := os.OpenFile(name, os.O_RDWR|os.O_CREATE, 0o644)
+	if err != nil {
+		return nil, err
+	}
+	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		f.Close()
+		return nil, fmt.Errorf("lock %s: another process uses %s: %w", name, filepath.Dir(name), err)
+	}
+	return f, nil
+}
