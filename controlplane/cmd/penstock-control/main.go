@@ -162,8 +162,7 @@ func run(ctx context.Context, o options, log *slog.Logger, ready func(addr strin
 func serve(ctx context.Context, ln net.Listener, a *api.API, log *slog.Logger, ready func(addr string)) error {
 	srv := &http.Server{
 		Handler:           a.Handler(),
-		ReadHeaderTimeout: 5 * time.Second,
-		ReadTimeout:       30 * time.Second,
+		ReadHeaderTimeout: 5 * time.Second,  // bodies are bounded in the API; a ReadTimeout would end calls that hold
 		WriteTimeout:      90 * time.Second, // above the longest wait
 		IdleTimeout:       2 * time.Minute,
 		MaxHeaderBytes:    32 << 10,
