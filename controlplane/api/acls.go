@@ -71,23 +71,23 @@ func checkACL(in *wire.CreateACL) error {
 
 func (a *API) registerACLs() {
 	const base = "/v1/clusters/{cluster}/acls"
-	type aclPath struct {
-		clusterPath
+	type ACLPath struct {
+		ClusterPath
 		ACL string `path:"acl" maxLength:"64"`
 	}
 
 	register(a, tenantWrites, huma.Operation{OperationID: "create-acl", Method: http.MethodPost, Path: base, Tags: []string{"access rules"}, DefaultStatus: http.StatusCreated},
 		func(ctx context.Context, c *caller, in *struct {
-			clusterPath
-			idempotency
-			waiting
+			ClusterPath
+			Idempotency
+			Waiting
 			Body wire.CreateACL
 		}) (*output[wire.ACL], error) {
 			body := in.Body
 			if err := checkACL(&body); err != nil {
 				return nil, err
 			}
-			out, err := once(ctx, a, c, in.idempotency, in.Body, http.StatusCreated, a.own(c), func(tx pgx.Tx) (wire.ACL, error) {
+			out, err := once(ctx, a, c, in.Idempotency, in.Body, http.StatusCreated, a.own(c), func(tx pgx.Tx) (wire.ACL, error) {
 				if _, err := cluster.LockWritable(ctx, tx, c.TenantID, in.Cluster); err != nil {
 					return wire.ACL{}, err
 				}
@@ -112,16 +112,16 @@ func (a *API) registerACLs() {
 			if err != nil {
 				return nil, err
 			}
-			return a.aclAnswer(ctx, c, http.StatusCreated, in.Cluster, out.ID, in.waiting)
+			return a.aclAnswer(ctx, c, http.StatusCreated, in.Cluster, out.ID, in.Waiting)
 		})
 
 	register(a, tenantReads, huma.Operation{OperationID: "list-acls", Method: http.MethodGet, Path: base, Tags: []string{"access rules"}},
 		func(ctx context.Context, c *caller, in *struct {
-			clusterPath
-			paging
+			ClusterPath
+			Paging
 			Account string `query:"service_account_id" maxLength:"64" doc:"Only this service account's"`
 		}) (*output[wire.Page[wire.ACL]], error) {
-			after, err := a.after(ctx, c, in.paging)
+			after, err := a.after(ctx, c, in.Paging)
 			if err != nil {
 				return nil, err
 			}
@@ -133,22 +133,22 @@ func (a *API) registerACLs() {
 				found, err = cluster.ListACLs(ctx, tx, c.TenantID, in.Cluster, in.Account, cluster.Page{After: after, Limit: in.Limit})
 				return err
 			})
-			next := a.next(ctx, c, in.paging, len(found), func() string { return found[len(found)-1].ID })
+			next := a.next(ctx, c, in.Paging, len(found), func() string { return found[len(found)-1].ID })
 			return answer(http.StatusOK, wire.Page[wire.ACL]{Items: mapAll(found, wireACL), Next: next}), err
 		})
 
 	register(a, tenantReads, huma.Operation{OperationID: "get-acl", Method: http.MethodGet, Path: base + "/{acl}", Tags: []string{"access rules"}},
 		func(ctx context.Context, c *caller, in *struct {
-			aclPath
-			waiting
+			ACLPath
+			Waiting
 		}) (*output[wire.ACL], error) {
-			return a.aclAnswer(ctx, c, http.StatusOK, in.Cluster, in.ACL, in.waiting)
+			return a.aclAnswer(ctx, c, http.StatusOK, in.Cluster, in.ACL, in.Waiting)
 		})
 
 	register(a, tenantWrites, huma.Operation{OperationID: "delete-acl", Method: http.MethodDelete, Path: base + "/{acl}", Tags: []string{"access rules"}, DefaultStatus: http.StatusAccepted},
 		func(ctx context.Context, c *caller, in *struct {
-			aclPath
-			waiting
+			ACLPath
+			Waiting
 		}) (*output[struct{}], error) {
 			err := a.tx(ctx, c, func(tx pgx.Tx) error {
 				if _, err := cluster.LockWritable(ctx, tx, c.TenantID, in.Cluster); err != nil {
@@ -159,14 +159,14 @@ func (a *API) registerACLs() {
 			if err != nil {
 				return nil, err
 			}
-			return a.awaitGone(ctx, c, in.waiting, func(tx pgx.Tx) error {
+			return a.awaitGone(ctx, c, in.Waiting, func(tx pgx.Tx) error {
 				_, err := cluster.GetACL(ctx, tx, c.TenantID, in.Cluster, in.ACL)
 				return err
 			})
 		})
 }
 
-func (a *API) aclAnswer(ctx context.Context, c *caller, status int, clusterID, id string, w waiting) (*output[wire.ACL], error) {
+func (a *API) aclAnswer(ctx context.Context, c *caller, status int, clusterID, id string, w Waiting) (*output[wire.ACL], error) {
 	var out wire.ACL
 	err := a.await(ctx, c, w, func(tx pgx.Tx) (bool, error) {
 		x, err := cluster.GetACL(ctx, tx, c.TenantID, clusterID, id)

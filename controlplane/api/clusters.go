@@ -27,7 +27,7 @@ var clusterSettings = []string{
 	"offsets.retention.minutes", "unclean.leader.election.enable",
 }
 
-type clusterPath struct {
+type ClusterPath struct {
 	Cluster string `path:"cluster" maxLength:"64"`
 }
 
@@ -70,8 +70,8 @@ func (a *API) registerClusters() {
 	register(a, tenantWrites, huma.Operation{OperationID: "create-cluster", Method: http.MethodPost, Path: "/v1/clusters", Tags: []string{"clusters"},
 		DefaultStatus: http.StatusAccepted, Description: "Asks for a cluster. It can be read at once; the operation tells how far it is."},
 		func(ctx context.Context, c *caller, in *struct {
-			idempotency
-			waiting
+			Idempotency
+			Waiting
 			Body wire.CreateCluster
 		}) (*output[wire.ClusterOperation], error) {
 			if err := tenants.CheckClusterName(in.Body.Name); err != nil {
@@ -85,7 +85,7 @@ func (a *API) registerClusters() {
 					return nil, invalid("body.config."+name, err.Error())
 				}
 			}
-			out, err := once(ctx, a, c, in.idempotency, in.Body, http.StatusAccepted, a.own(c), func(tx pgx.Tx) (wire.ClusterOperation, error) {
+			out, err := once(ctx, a, c, in.Idempotency, in.Body, http.StatusAccepted, a.own(c), func(tx pgx.Tx) (wire.ClusterOperation, error) {
 				var out wire.ClusterOperation
 				limits, err := registry.Limits(ctx, tx, c.TenantID)
 				if err != nil {
@@ -111,15 +111,15 @@ func (a *API) registerClusters() {
 			if err != nil {
 				return nil, err
 			}
-			err = a.awaitOperation(ctx, c, in.waiting, &out)
+			err = a.awaitOperation(ctx, c, in.Waiting, &out)
 			o := answer(http.StatusAccepted, out)
 			o.Location, o.ETag = "/v1/operations/"+out.Operation.ID, etag(out.Cluster.Status.Generation)
 			return o, err
 		})
 
 	register(a, tenantReads, huma.Operation{OperationID: "list-clusters", Method: http.MethodGet, Path: "/v1/clusters", Tags: []string{"clusters"}},
-		func(ctx context.Context, c *caller, in *struct{ paging }) (*output[wire.Page[wire.Cluster]], error) {
-			after, err := a.after(ctx, c, in.paging)
+		func(ctx context.Context, c *caller, in *struct{ Paging }) (*output[wire.Page[wire.Cluster]], error) {
+			after, err := a.after(ctx, c, in.Paging)
 			if err != nil {
 				return nil, err
 			}
@@ -136,7 +136,7 @@ func (a *API) registerClusters() {
 					}
 					page.Items = append(page.Items, a.wireCluster(&found[i], brokers))
 				}
-				page.Next = a.next(ctx, c, in.paging, len(found), func() string { return found[len(found)-1].ID })
+				page.Next = a.next(ctx, c, in.Paging, len(found), func() string { return found[len(found)-1].ID })
 				return nil
 			})
 			return answer(http.StatusOK, page), err
@@ -145,11 +145,11 @@ func (a *API) registerClusters() {
 	register(a, tenantReads, huma.Operation{OperationID: "get-cluster", Method: http.MethodGet, Path: "/v1/clusters/{cluster}", Tags: []string{"clusters"},
 		Description: "With a wait: holds until the cluster is ready, failed or deleted."},
 		func(ctx context.Context, c *caller, in *struct {
-			clusterPath
-			waiting
+			ClusterPath
+			Waiting
 		}) (*output[wire.Cluster], error) {
 			var out wire.Cluster
-			err := a.await(ctx, c, in.waiting, func(tx pgx.Tx) (done bool, err error) {
+			err := a.await(ctx, c, in.Waiting, func(tx pgx.Tx) (done bool, err error) {
 				out, err = a.getCluster(ctx, tx, c.TenantID, in.Cluster)
 				switch cluster.State(out.Status.State) {
 				case cluster.Ready, cluster.Failed, cluster.Deleted:
@@ -165,8 +165,8 @@ func (a *API) registerClusters() {
 	register(a, tenantWrites, huma.Operation{OperationID: "delete-cluster", Method: http.MethodDelete, Path: "/v1/clusters/{cluster}", Tags: []string{"clusters"},
 		DefaultStatus: http.StatusAccepted, Description: "Asks that a cluster go with all its data. Asked again it gives the same operation."},
 		func(ctx context.Context, c *caller, in *struct {
-			clusterPath
-			waiting
+			ClusterPath
+			Waiting
 		}) (*output[wire.ClusterOperation], error) {
 			var out wire.ClusterOperation
 			err := a.tx(ctx, c, func(tx pgx.Tx) error {
@@ -181,7 +181,7 @@ func (a *API) registerClusters() {
 			if err != nil {
 				return nil, err
 			}
-			err = a.awaitOperation(ctx, c, in.waiting, &out)
+			err = a.awaitOperation(ctx, c, in.Waiting, &out)
 			o := answer(http.StatusAccepted, out)
 			o.Location = "/v1/operations/" + out.Operation.ID
 			return o, err
@@ -189,7 +189,7 @@ func (a *API) registerClusters() {
 }
 
 // awaitOperation holds until the operation has ended and refreshes out.
-func (a *API) awaitOperation(ctx context.Context, c *caller, w waiting, out *wire.ClusterOperation) error {
+func (a *API) awaitOperation(ctx context.Context, c *caller, w Waiting, out *wire.ClusterOperation) error {
 	if w.duration() == 0 {
 		return nil
 	}

@@ -18,10 +18,10 @@ func wireMember(m registry.Member) wire.Member {
 func (a *API) registerMembers() {
 	register(a, tenantWrites, huma.Operation{OperationID: "create-member", Method: http.MethodPost, Path: "/v1/members", Tags: []string{"members"}, DefaultStatus: http.StatusCreated},
 		func(ctx context.Context, c *caller, in *struct {
-			idempotency
+			Idempotency
 			Body wire.CreateMember
 		}) (*output[wire.Member], error) {
-			out, err := once(ctx, a, c, in.idempotency, in.Body, http.StatusCreated, a.own(c), func(tx pgx.Tx) (wire.Member, error) {
+			out, err := once(ctx, a, c, in.Idempotency, in.Body, http.StatusCreated, a.own(c), func(tx pgx.Tx) (wire.Member, error) {
 				m, err := registry.CreateMember(ctx, tx, c.TenantID, in.Body.Email, in.Body.Role)
 				if err != nil {
 					return wire.Member{}, err
@@ -32,8 +32,8 @@ func (a *API) registerMembers() {
 		})
 
 	register(a, tenantReads, huma.Operation{OperationID: "list-members", Method: http.MethodGet, Path: "/v1/members", Tags: []string{"members"}},
-		func(ctx context.Context, c *caller, in *struct{ paging }) (*output[wire.Page[wire.Member]], error) {
-			after, err := a.after(ctx, c, in.paging)
+		func(ctx context.Context, c *caller, in *struct{ Paging }) (*output[wire.Page[wire.Member]], error) {
+			after, err := a.after(ctx, c, in.Paging)
 			if err != nil {
 				return nil, err
 			}
@@ -42,7 +42,7 @@ func (a *API) registerMembers() {
 				found, err = registry.ListMembers(ctx, tx, c.TenantID, after, in.Limit)
 				return err
 			})
-			next := a.next(ctx, c, in.paging, len(found), func() string { return found[len(found)-1].ID })
+			next := a.next(ctx, c, in.Paging, len(found), func() string { return found[len(found)-1].ID })
 			return answer(http.StatusOK, wire.Page[wire.Member]{Items: mapAll(found, wireMember), Next: next}), err
 		})
 

@@ -14,8 +14,8 @@ import (
 func (a *API) registerOperations() {
 	register(a, tenantReads, huma.Operation{OperationID: "list-operations", Method: http.MethodGet, Path: "/v1/operations", Tags: []string{"operations"},
 		Description: "Newest first."},
-		func(ctx context.Context, c *caller, in *struct{ paging }) (*output[wire.Page[wire.Operation]], error) {
-			after, err := a.after(ctx, c, in.paging)
+		func(ctx context.Context, c *caller, in *struct{ Paging }) (*output[wire.Page[wire.Operation]], error) {
+			after, err := a.after(ctx, c, in.Paging)
 			if err != nil {
 				return nil, err
 			}
@@ -24,7 +24,7 @@ func (a *API) registerOperations() {
 				found, err = cluster.ListOperations(ctx, tx, c.TenantID, cluster.Page{After: after, Limit: in.Limit})
 				return err
 			})
-			next := a.next(ctx, c, in.paging, len(found), func() string { return found[len(found)-1].ID })
+			next := a.next(ctx, c, in.Paging, len(found), func() string { return found[len(found)-1].ID })
 			return answer(http.StatusOK, wire.Page[wire.Operation]{Items: mapAll(found, wireOperation), Next: next}), err
 		})
 
@@ -32,10 +32,10 @@ func (a *API) registerOperations() {
 		Description: "With a wait: holds until the operation has ended."},
 		func(ctx context.Context, c *caller, in *struct {
 			Operation string `path:"operation" maxLength:"64"`
-			waiting
+			Waiting
 		}) (*output[wire.Operation], error) {
 			var out wire.Operation
-			err := a.await(ctx, c, in.waiting, func(tx pgx.Tx) (bool, error) {
+			err := a.await(ctx, c, in.Waiting, func(tx pgx.Tx) (bool, error) {
 				op, err := cluster.GetOperation(ctx, tx, c.TenantID, in.Operation)
 				if err != nil {
 					return false, err

@@ -27,8 +27,8 @@ func mapAll[A, B any](in []A, f func(A) B) []B {
 
 func (a *API) registerPlans() {
 	register(a, anyone, huma.Operation{OperationID: "list-plans", Method: http.MethodGet, Path: "/v1/plans", Tags: []string{"plans"}},
-		func(ctx context.Context, c *caller, in *struct{ paging }) (*output[wire.Page[wire.Plan]], error) {
-			after, err := a.after(ctx, c, in.paging)
+		func(ctx context.Context, c *caller, in *struct{ Paging }) (*output[wire.Page[wire.Plan]], error) {
+			after, err := a.after(ctx, c, in.Paging)
 			if err != nil {
 				return nil, err
 			}
@@ -37,7 +37,7 @@ func (a *API) registerPlans() {
 				plans, err = registry.ListPlans(ctx, tx, after, in.Limit)
 				return err
 			})
-			next := a.next(ctx, c, in.paging, len(plans), func() string { return plans[len(plans)-1].ID })
+			next := a.next(ctx, c, in.Paging, len(plans), func() string { return plans[len(plans)-1].ID })
 			return answer(http.StatusOK, wire.Page[wire.Plan]{Items: mapAll(plans, wirePlan), Next: next}), err
 		})
 
@@ -57,7 +57,7 @@ func (a *API) registerPlans() {
 
 	register(a, operatorOnly, huma.Operation{OperationID: "create-plan", Method: http.MethodPost, Path: "/v1/plans", Tags: []string{"plans"}, DefaultStatus: http.StatusCreated},
 		func(ctx context.Context, c *caller, in *struct {
-			idempotency
+			Idempotency
 			Body wire.CreatePlan
 		}) (*output[wire.Plan], error) {
 			if err := tenants.CheckAccountName(in.Body.Name); err != nil { // the same rule for every label
@@ -66,7 +66,7 @@ func (a *API) registerPlans() {
 			if err := in.Body.Limits.Validate(); err != nil {
 				return nil, invalid("body.limits", err.Error())
 			}
-			out, err := once(ctx, a, c, in.idempotency, in.Body, http.StatusCreated, a.own(c), func(tx pgx.Tx) (wire.Plan, error) {
+			out, err := once(ctx, a, c, in.Idempotency, in.Body, http.StatusCreated, a.own(c), func(tx pgx.Tx) (wire.Plan, error) {
 				p, err := registry.CreatePlan(ctx, tx, in.Body.Name, in.Body.Limits)
 				if err != nil {
 					return wire.Plan{}, err

@@ -129,6 +129,8 @@ func (a *API) classify(ctx context.Context, err error) *problem {
 		return refuse(http.StatusForbidden, "limit-exceeded", err.Error())
 	case errors.Is(err, tenants.ErrBadName):
 		return refuse(http.StatusUnprocessableEntity, "invalid", err.Error())
+	case errors.As(err, &pg) && (pg.Code == "22021" || pg.Code == "22P05"):
+		return refuse(http.StatusUnprocessableEntity, "invalid", "a text holds a NUL character")
 	case ctx.Err() != nil:
 		return newProblem(ctx, http.StatusServiceUnavailable, "the call was given up")
 	case errors.As(err, &dial), errors.As(err, &pg) && (pg.Code[:2] == "08" || pg.Code[:2] == "57" || pg.Code[:2] == "53"):

@@ -50,8 +50,8 @@ func (a *API) registerQuotas() {
 	register(a, tenantWrites, huma.Operation{OperationID: "put-quota", Method: http.MethodPut, Path: quotaPath, Tags: []string{"quotas"},
 		Description: "Sets what the service account may use of the whole cluster. Each broker enforces its share."},
 		func(ctx context.Context, c *caller, in *struct {
-			accountPath
-			waiting
+			AccountPath
+			Waiting
 			IfMatch string `header:"If-Match" maxLength:"100"`
 			Body    wire.PutQuota
 		}) (*output[wire.Quota], error) {
@@ -79,21 +79,21 @@ func (a *API) registerQuotas() {
 			if err != nil {
 				return nil, err
 			}
-			return a.quotaAnswer(ctx, c, in.accountPath, in.waiting)
+			return a.quotaAnswer(ctx, c, in.AccountPath, in.Waiting)
 		})
 
 	register(a, tenantReads, huma.Operation{OperationID: "get-quota", Method: http.MethodGet, Path: quotaPath, Tags: []string{"quotas"}},
 		func(ctx context.Context, c *caller, in *struct {
-			accountPath
-			waiting
+			AccountPath
+			Waiting
 		}) (*output[wire.Quota], error) {
-			return a.quotaAnswer(ctx, c, in.accountPath, in.waiting)
+			return a.quotaAnswer(ctx, c, in.AccountPath, in.Waiting)
 		})
 
 	register(a, tenantWrites, huma.Operation{OperationID: "delete-quota", Method: http.MethodDelete, Path: quotaPath, Tags: []string{"quotas"}, DefaultStatus: http.StatusAccepted},
 		func(ctx context.Context, c *caller, in *struct {
-			accountPath
-			waiting
+			AccountPath
+			Waiting
 		}) (*output[struct{}], error) {
 			err := a.tx(ctx, c, func(tx pgx.Tx) error {
 				if _, err := cluster.LockWritable(ctx, tx, c.TenantID, in.Cluster); err != nil {
@@ -104,14 +104,14 @@ func (a *API) registerQuotas() {
 			if err != nil {
 				return nil, err
 			}
-			return a.awaitGone(ctx, c, in.waiting, func(tx pgx.Tx) error {
+			return a.awaitGone(ctx, c, in.Waiting, func(tx pgx.Tx) error {
 				_, err := cluster.GetQuota(ctx, tx, c.TenantID, in.Cluster, in.Account)
 				return err
 			})
 		})
 }
 
-func (a *API) quotaAnswer(ctx context.Context, c *caller, at accountPath, w waiting) (*output[wire.Quota], error) {
+func (a *API) quotaAnswer(ctx context.Context, c *caller, at AccountPath, w Waiting) (*output[wire.Quota], error) {
 	var out wire.Quota
 	err := a.await(ctx, c, w, func(tx pgx.Tx) (bool, error) {
 		q, err := cluster.GetQuota(ctx, tx, c.TenantID, at.Cluster, at.Account)

@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/danielgtaylor/huma/v2"
 	"github.com/jackc/pgx/v5"
@@ -61,6 +62,10 @@ func (a *API) outer(next http.Handler) http.Handler {
 		w.Header().Set("X-Content-Type-Options", "nosniff")
 		ctx := context.WithValue(r.Context(), requestKey, request{ID: id, Method: r.Method, Path: r.URL.Path})
 		r = r.WithContext(ctx)
+		if strings.Contains(r.URL.Path, "\x00") || !utf8.ValidString(r.URL.Path) { // Postgres takes neither
+			writeProblem(w, newProblem(ctx, http.StatusBadRequest, "the path is not text"))
+			return
+		}
 		r.Body = http.MaxBytesReader(w, r.Body, maxBody)
 		start := time.Now()
 		defer func() {
@@ -186,15 +191,15 @@ func note(ctx context.Context, tx pgx.Tx, tenant string, c *caller, action, reso
 		RequestID: requestOf(ctx).ID, Detail: detail})
 }
 
-// idempotency is embedded in the input of creations.
-type idempotency struct {
+// Idempotency is embedded in the input of creations.
+type Idempotency struct {
 	Key string `header:"Idempotency-Key" maxLength:"255" doc:"Makes a repeated call give the first one's answer, for a day"`
 }
 
 // once runs a creation in one transaction with its stored answer: the same key
 // and body again give that answer, another body is refused (422). A second call
 // while the first runs waits for it. Answers are sealed, since some hold a secret.
-func once[T any](ctx context.Context, a *API, c *caller, k idempotency, body any, status int,
+func once[T any](ctx context.Context, a *API, c *caller, k Idempotency, body any, status int,
 	run func(ctx context.Context, fn func(tx pgx.Tx) error) error, fn func(tx pgx.Tx) (T, error)) (T, error) {
 	var out T
 	r := requestOf(ctx)
@@ -252,15 +257,15 @@ func (a *API) own(c *caller) func(context.Context, func(pgx.Tx) error) error {
 	return func(ctx context.Context, fn func(pgx.Tx) error) error { return a.tx(ctx, c, fn) }
 }
 
-// paging is embedded in the input of lists.
-type paging struct {
+// Paging is embedded in the input of lists.
+type Paging struct {
 	Limit  int    `query:"limit" minimum:"1" maximum:"500" default:"100"`
 	Cursor string `query:"cursor" maxLength:"2000" doc:"next of the page before"`
 }
 
 // after opens the cursor. It is sealed for one caller's tenant and one list,
 // so that nobody can make one up or carry it elsewhere.
-func (a *API) after(ctx context.Context, c *caller, p paging) (string, error) {
+func (a *API) after(ctx context.Context, c *caller, p Paging) (string, error) {
 	if p.Cursor == "" {
 		return "", nil
 	}
@@ -275,7 +280,7 @@ func (a *API) after(ctx context.Context, c *caller, p paging) (string, error) {
 }
 
 // next makes the cursor of the page after, if this one is full.
-func (a *API) next(ctx context.Context, c *caller, p paging, n int, last func() string) string {
+func (a *API) next(ctx context.Context, c *caller, p Paging, n int, last func() string) string {
 	if n < p.Limit || n == 0 {
 		return ""
 	}
@@ -286,8 +291,8 @@ func cursorPurpose(ctx context.Context, c *caller) string {
 	return "cursor/" + c.TenantID + requestOf(ctx).Path
 }
 
-// waiting is embedded in the input of calls that can hold.
-type waiting struct {
+// Waiting is embedded in the input of calls that can hold.
+type Waiting struct {
 	Wait   string `query:"wait" enum:"applied" doc:"Hold the answer until the brokers enforce it, at most 30 seconds"`
 	Prefer string `header:"Prefer" maxLength:"100" doc:"wait=N: the same for at most N seconds (1 to 60)"`
 }
@@ -298,7 +303,7 @@ const (
 	pollEvery   = 500 * time.Millisecond // hints may be lost
 )
 
-func (w waiting) duration() time.Duration {
+func (w Waiting) duration() time.Duration {
 	for part := range strings.SplitSeq(w.Prefer, ",") {
 		if v, ok := strings.CutPrefix(strings.TrimSpace(part), "wait="); ok {
 			if n, err := strconv.Atoi(v); err == nil && n > 0 {
@@ -314,7 +319,7 @@ func (w waiting) duration() time.Duration {
 
 // await runs look at once and again after each hint, until it says that the
 // wait is over, the time is up or the server stops; look keeps what it saw.
-func (a *API) await(ctx context.Context, c *caller, w waiting, look func(tx pgx.Tx) (done bool, err error)) error {
+func (a *API) await(ctx context.Context, c *caller, w Waiting, look func(tx pgx.Tx) (done bool, err error)) error {
 	once := func() (done bool, err error) {
 		err = a.tx(ctx, c, func(tx pgx.Tx) error { done, err = look(tx); return err })
 		return done, err

@@ -14,8 +14,8 @@ import (
 	"penstock/tenants/registry"
 )
 
-type accountPath struct {
-	clusterPath
+type AccountPath struct {
+	ClusterPath
 	Account string `path:"account" maxLength:"64"`
 }
 
@@ -30,14 +30,14 @@ func (a *API) registerServiceAccounts() {
 	register(a, tenantWrites, huma.Operation{OperationID: "create-service-account", Method: http.MethodPost, Path: base, Tags: []string{"service accounts"},
 		DefaultStatus: http.StatusCreated, Description: "The answer holds the account's first secret, which is never shown again."},
 		func(ctx context.Context, c *caller, in *struct {
-			clusterPath
-			idempotency
+			ClusterPath
+			Idempotency
 			Body wire.CreateServiceAccount
 		}) (*output[wire.NewServiceAccount], error) {
 			if err := tenants.CheckAccountName(in.Body.Name); err != nil {
 				return nil, invalid("body.name", err.Error())
 			}
-			out, err := once(ctx, a, c, in.idempotency, in.Body, http.StatusCreated, a.own(c), func(tx pgx.Tx) (wire.NewServiceAccount, error) {
+			out, err := once(ctx, a, c, in.Idempotency, in.Body, http.StatusCreated, a.own(c), func(tx pgx.Tx) (wire.NewServiceAccount, error) {
 				return a.createServiceAccount(ctx, tx, c, in.Cluster, in.Body)
 			})
 			o := answer(http.StatusCreated, out)
@@ -47,10 +47,10 @@ func (a *API) registerServiceAccounts() {
 
 	register(a, tenantReads, huma.Operation{OperationID: "list-service-accounts", Method: http.MethodGet, Path: base, Tags: []string{"service accounts"}},
 		func(ctx context.Context, c *caller, in *struct {
-			clusterPath
-			paging
+			ClusterPath
+			Paging
 		}) (*output[wire.Page[wire.ServiceAccount]], error) {
-			after, err := a.after(ctx, c, in.paging)
+			after, err := a.after(ctx, c, in.Paging)
 			if err != nil {
 				return nil, err
 			}
@@ -66,14 +66,14 @@ func (a *API) registerServiceAccounts() {
 				ids := mapAll(found, func(x registry.ServiceAccount) string { return x.ID })
 				secrets, err := registry.SecretsByOwner(ctx, tx, c.TenantID, ids)
 				page.Items = mapAll(found, func(x registry.ServiceAccount) wire.ServiceAccount { return wireServiceAccount(x, secrets[x.ID]) })
-				page.Next = a.next(ctx, c, in.paging, len(ids), func() string { return ids[len(ids)-1] })
+				page.Next = a.next(ctx, c, in.Paging, len(ids), func() string { return ids[len(ids)-1] })
 				return err
 			})
 			return answer(http.StatusOK, page), err
 		})
 
 	register(a, tenantReads, huma.Operation{OperationID: "get-service-account", Method: http.MethodGet, Path: base + "/{account}", Tags: []string{"service accounts"}},
-		func(ctx context.Context, c *caller, in *accountPath) (*output[wire.ServiceAccount], error) {
+		func(ctx context.Context, c *caller, in *AccountPath) (*output[wire.ServiceAccount], error) {
 			var out wire.ServiceAccount
 			err := a.tx(ctx, c, func(tx pgx.Tx) error {
 				s, err := registry.GetServiceAccount(ctx, tx, c.TenantID, in.Cluster, in.Account)
@@ -89,7 +89,7 @@ func (a *API) registerServiceAccounts() {
 
 	register(a, tenantWrites, huma.Operation{OperationID: "delete-service-account", Method: http.MethodDelete, Path: base + "/{account}", Tags: []string{"service accounts"},
 		Description: "It gets no new token from now on; its quota and access rules go from the brokers soon after. A token it has lives until it expires, at most 15 minutes."},
-		func(ctx context.Context, c *caller, in *accountPath) (*struct{}, error) {
+		func(ctx context.Context, c *caller, in *AccountPath) (*struct{}, error) {
 			return nil, a.tx(ctx, c, func(tx pgx.Tx) error {
 				if _, err := cluster.LockWritable(ctx, tx, c.TenantID, in.Cluster); err != nil {
 					return err
@@ -104,11 +104,11 @@ func (a *API) registerServiceAccounts() {
 	register(a, tenantWrites, huma.Operation{OperationID: "create-secret", Method: http.MethodPost, Path: base + "/{account}/secrets", Tags: []string{"service accounts"},
 		DefaultStatus: http.StatusCreated, Description: "Adds a second live secret, so that the first can be replaced without a gap."},
 		func(ctx context.Context, c *caller, in *struct {
-			accountPath
-			idempotency
+			AccountPath
+			Idempotency
 			Body wire.CreateSecret
 		}) (*output[wire.NewSecret], error) {
-			out, err := once(ctx, a, c, in.idempotency, in.Body, http.StatusCreated, a.own(c), func(tx pgx.Tx) (wire.NewSecret, error) {
+			out, err := once(ctx, a, c, in.Idempotency, in.Body, http.StatusCreated, a.own(c), func(tx pgx.Tx) (wire.NewSecret, error) {
 				if _, err := registry.GetServiceAccount(ctx, tx, c.TenantID, in.Cluster, in.Account); err != nil {
 					return wire.NewSecret{}, err
 				}
@@ -123,7 +123,7 @@ func (a *API) registerServiceAccounts() {
 
 	register(a, tenantWrites, huma.Operation{OperationID: "delete-secret", Method: http.MethodDelete, Path: base + "/{account}/secrets/{secret}", Tags: []string{"service accounts"}},
 		func(ctx context.Context, c *caller, in *struct {
-			accountPath
+			AccountPath
 			Secret string `path:"secret" maxLength:"64"`
 		}) (*struct{}, error) {
 			return nil, a.tx(ctx, c, func(tx pgx.Tx) error {

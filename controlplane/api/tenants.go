@@ -32,7 +32,7 @@ func wireAccount(a registry.Account, secrets []registry.Secret) wire.Account {
 	return wire.Account{ID: a.ID, Name: a.Name, Role: a.Role, Secrets: mapAll(secrets, wireSecret), CreatedAt: a.CreatedAt}
 }
 
-type tenantPath struct {
+type TenantPath struct {
 	Tenant string `path:"tenant" maxLength:"64"`
 }
 
@@ -56,13 +56,13 @@ func (a *API) within(ctx context.Context, c *caller, tenant string, fn func(tx p
 func (a *API) registerTenants() {
 	register(a, operatorOnly, huma.Operation{OperationID: "create-tenant", Method: http.MethodPost, Path: "/v1/tenants", Tags: []string{"tenants"}, DefaultStatus: http.StatusCreated},
 		func(ctx context.Context, c *caller, in *struct {
-			idempotency
+			Idempotency
 			Body wire.CreateTenant
 		}) (*output[wire.Tenant], error) {
 			if err := tenants.CheckTenantName(in.Body.Name); err != nil {
 				return nil, invalid("body.name", err.Error())
 			}
-			out, err := once(ctx, a, c, in.idempotency, in.Body, http.StatusCreated, a.own(c), func(tx pgx.Tx) (wire.Tenant, error) {
+			out, err := once(ctx, a, c, in.Idempotency, in.Body, http.StatusCreated, a.own(c), func(tx pgx.Tx) (wire.Tenant, error) {
 				p, err := registry.GetPlan(ctx, tx, in.Body.Plan)
 				if err != nil {
 					return wire.Tenant{}, invalid("body.plan", "no such plan")
@@ -77,8 +77,8 @@ func (a *API) registerTenants() {
 		})
 
 	register(a, anyone, huma.Operation{OperationID: "list-tenants", Method: http.MethodGet, Path: "/v1/tenants", Tags: []string{"tenants"}},
-		func(ctx context.Context, c *caller, in *struct{ paging }) (*output[wire.Page[wire.Tenant]], error) {
-			after, err := a.after(ctx, c, in.paging)
+		func(ctx context.Context, c *caller, in *struct{ Paging }) (*output[wire.Page[wire.Tenant]], error) {
+			after, err := a.after(ctx, c, in.Paging)
 			if err != nil {
 				return nil, err
 			}
@@ -87,12 +87,12 @@ func (a *API) registerTenants() {
 				found, err = registry.ListTenants(ctx, tx, after, in.Limit)
 				return err
 			})
-			next := a.next(ctx, c, in.paging, len(found), func() string { return found[len(found)-1].ID })
+			next := a.next(ctx, c, in.Paging, len(found), func() string { return found[len(found)-1].ID })
 			return answer(http.StatusOK, wire.Page[wire.Tenant]{Items: mapAll(found, wireTenant), Next: next}), err
 		})
 
 	register(a, anyone, huma.Operation{OperationID: "get-tenant", Method: http.MethodGet, Path: "/v1/tenants/{tenant}", Tags: []string{"tenants"}},
-		func(ctx context.Context, c *caller, in *tenantPath) (*output[wire.Tenant], error) {
+		func(ctx context.Context, c *caller, in *TenantPath) (*output[wire.Tenant], error) {
 			var out wire.Tenant
 			err := a.within(ctx, c, in.Tenant, func(tx pgx.Tx) error {
 				t, err := registry.GetTenant(ctx, tx, in.Tenant)
@@ -107,8 +107,8 @@ func (a *API) registerTenants() {
 	register(a, tenantOrOps, huma.Operation{OperationID: "create-account", Method: http.MethodPost, Path: "/v1/tenants/{tenant}/accounts", Tags: []string{"accounts"},
 		DefaultStatus: http.StatusCreated, Description: "Makes an automation account. The answer holds its secret, which is never shown again."},
 		func(ctx context.Context, c *caller, in *struct {
-			tenantPath
-			idempotency
+			TenantPath
+			Idempotency
 			Body wire.CreateAccount
 		}) (*output[wire.NewAccount], error) {
 			if err := tenants.CheckAccountName(in.Body.Name); err != nil {
@@ -118,7 +118,7 @@ func (a *API) registerTenants() {
 			as := *c
 			as.TenantID = in.Tenant
 			run := func(ctx context.Context, fn func(tx pgx.Tx) error) error { return a.within(ctx, c, in.Tenant, fn) }
-			out, err := once(ctx, a, &as, in.idempotency, in.Body, http.StatusCreated, run, func(tx pgx.Tx) (wire.NewAccount, error) {
+			out, err := once(ctx, a, &as, in.Idempotency, in.Body, http.StatusCreated, run, func(tx pgx.Tx) (wire.NewAccount, error) {
 				var out wire.NewAccount
 				n, err := registry.CountAccounts(ctx, tx, in.Tenant)
 				if err != nil {
@@ -143,10 +143,10 @@ func (a *API) registerTenants() {
 
 	register(a, tenantOrOps, huma.Operation{OperationID: "list-accounts", Method: http.MethodGet, Path: "/v1/tenants/{tenant}/accounts", Tags: []string{"accounts"}},
 		func(ctx context.Context, c *caller, in *struct {
-			tenantPath
-			paging
+			TenantPath
+			Paging
 		}) (*output[wire.Page[wire.Account]], error) {
-			after, err := a.after(ctx, c, in.paging)
+			after, err := a.after(ctx, c, in.Paging)
 			if err != nil {
 				return nil, err
 			}
@@ -159,7 +159,7 @@ func (a *API) registerTenants() {
 				ids := mapAll(found, func(x registry.Account) string { return x.ID })
 				secrets, err := registry.SecretsByOwner(ctx, tx, in.Tenant, ids)
 				page.Items = mapAll(found, func(x registry.Account) wire.Account { return wireAccount(x, secrets[x.ID]) })
-				page.Next = a.next(ctx, c, in.paging, len(ids), func() string { return ids[len(ids)-1] })
+				page.Next = a.next(ctx, c, in.Paging, len(ids), func() string { return ids[len(ids)-1] })
 				return err
 			})
 			return answer(http.StatusOK, page), err

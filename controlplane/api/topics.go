@@ -44,8 +44,8 @@ func wireTopic(t cluster.Topic) wire.Topic {
 		Configs: t.Configs, Status: wireStatus(t.Applied), CreatedAt: t.CreatedAt, UpdatedAt: t.UpdatedAt}
 }
 
-type topicPath struct {
-	clusterPath
+type TopicPath struct {
+	ClusterPath
 	Topic string `path:"topic" maxLength:"249"`
 }
 
@@ -78,29 +78,29 @@ func checkConfigs(configs map[string]string, replicas int, limits tenants.Limits
 func (a *API) registerTopics() {
 	register(a, tenantWrites, huma.Operation{OperationID: "create-topic", Method: http.MethodPost, Path: "/v1/clusters/{cluster}/topics", Tags: []string{"topics"}, DefaultStatus: http.StatusCreated},
 		func(ctx context.Context, c *caller, in *struct {
-			clusterPath
-			idempotency
-			waiting
+			ClusterPath
+			Idempotency
+			Waiting
 			Body wire.CreateTopic
 		}) (*output[wire.Topic], error) {
 			if err := tenants.CheckTenantTopicName(in.Body.Name); err != nil {
 				return nil, invalid("body.name", err.Error())
 			}
-			out, err := once(ctx, a, c, in.idempotency, in.Body, http.StatusCreated, a.own(c), func(tx pgx.Tx) (wire.Topic, error) {
+			out, err := once(ctx, a, c, in.Idempotency, in.Body, http.StatusCreated, a.own(c), func(tx pgx.Tx) (wire.Topic, error) {
 				return a.createTopic(ctx, tx, c, in.Cluster, in.Body)
 			})
 			if err != nil {
 				return nil, err
 			}
-			return a.topicAnswer(ctx, c, http.StatusCreated, in.Cluster, out, in.waiting)
+			return a.topicAnswer(ctx, c, http.StatusCreated, in.Cluster, out, in.Waiting)
 		})
 
 	register(a, tenantReads, huma.Operation{OperationID: "list-topics", Method: http.MethodGet, Path: "/v1/clusters/{cluster}/topics", Tags: []string{"topics"}},
 		func(ctx context.Context, c *caller, in *struct {
-			clusterPath
-			paging
+			ClusterPath
+			Paging
 		}) (*output[wire.Page[wire.Topic]], error) {
-			after, err := a.after(ctx, c, in.paging)
+			after, err := a.after(ctx, c, in.Paging)
 			if err != nil {
 				return nil, err
 			}
@@ -112,23 +112,23 @@ func (a *API) registerTopics() {
 				found, err = cluster.ListTopics(ctx, tx, c.TenantID, in.Cluster, cluster.Page{After: after, Limit: in.Limit})
 				return err
 			})
-			next := a.next(ctx, c, in.paging, len(found), func() string { return found[len(found)-1].Name })
+			next := a.next(ctx, c, in.Paging, len(found), func() string { return found[len(found)-1].Name })
 			return answer(http.StatusOK, wire.Page[wire.Topic]{Items: mapAll(found, wireTopic), Next: next}), err
 		})
 
 	register(a, tenantReads, huma.Operation{OperationID: "get-topic", Method: http.MethodGet, Path: "/v1/clusters/{cluster}/topics/{topic}", Tags: []string{"topics"}},
 		func(ctx context.Context, c *caller, in *struct {
-			topicPath
-			waiting
+			TopicPath
+			Waiting
 		}) (*output[wire.Topic], error) {
-			return a.topicAnswer(ctx, c, http.StatusOK, in.Cluster, wire.Topic{Name: in.Topic}, in.waiting)
+			return a.topicAnswer(ctx, c, http.StatusOK, in.Cluster, wire.Topic{Name: in.Topic}, in.Waiting)
 		})
 
 	register(a, tenantWrites, huma.Operation{OperationID: "update-topic", Method: http.MethodPatch, Path: "/v1/clusters/{cluster}/topics/{topic}", Tags: []string{"topics"},
 		Description: "A JSON merge patch: configs that are left out stay, null takes one back to its default; partitions may only grow."},
 		func(ctx context.Context, c *caller, in *struct {
-			topicPath
-			waiting
+			TopicPath
+			Waiting
 			IfMatch string `header:"If-Match" maxLength:"100"`
 			Body    wire.UpdateTopic
 		}) (*output[wire.Topic], error) {
@@ -138,20 +138,20 @@ func (a *API) registerTopics() {
 			}
 			var out wire.Topic
 			err = a.tx(ctx, c, func(tx pgx.Tx) error {
-				out, err = a.updateTopic(ctx, tx, c, in.topicPath, gen, in.Body)
+				out, err = a.updateTopic(ctx, tx, c, in.TopicPath, gen, in.Body)
 				return err
 			})
 			if err != nil {
 				return nil, err
 			}
-			return a.topicAnswer(ctx, c, http.StatusOK, in.Cluster, out, in.waiting)
+			return a.topicAnswer(ctx, c, http.StatusOK, in.Cluster, out, in.Waiting)
 		})
 
 	register(a, tenantWrites, huma.Operation{OperationID: "delete-topic", Method: http.MethodDelete, Path: "/v1/clusters/{cluster}/topics/{topic}", Tags: []string{"topics"},
 		DefaultStatus: http.StatusAccepted, Description: "Asks that a topic go with its data. 202 while it goes; a wait that sees it gone answers 204."},
 		func(ctx context.Context, c *caller, in *struct {
-			topicPath
-			waiting
+			TopicPath
+			Waiting
 		}) (*output[struct{}], error) {
 			err := a.tx(ctx, c, func(tx pgx.Tx) error {
 				if _, err := cluster.LockWritable(ctx, tx, c.TenantID, in.Cluster); err != nil {
@@ -163,7 +163,7 @@ func (a *API) registerTopics() {
 			if err != nil {
 				return nil, err
 			}
-			return a.awaitGone(ctx, c, in.waiting, func(tx pgx.Tx) error {
+			return a.awaitGone(ctx, c, in.Waiting, func(tx pgx.Tx) error {
 				_, err := cluster.GetTopic(ctx, tx, c.TenantID, in.Cluster, in.Topic)
 				return err
 			})
@@ -207,7 +207,7 @@ func (a *API) createTopic(ctx context.Context, tx pgx.Tx, c *caller, clusterID s
 	return wireTopic(*t), nil
 }
 
-func (a *API) updateTopic(ctx context.Context, tx pgx.Tx, c *caller, at topicPath, gen int64, in wire.UpdateTopic) (wire.Topic, error) {
+func (a *API) updateTopic(ctx context.Context, tx pgx.Tx, c *caller, at TopicPath, gen int64, in wire.UpdateTopic) (wire.Topic, error) {
 	var out wire.Topic
 	if _, err := cluster.LockWritable(ctx, tx, c.TenantID, at.Cluster); err != nil {
 		return out, err
@@ -253,7 +253,7 @@ func (a *API) updateTopic(ctx context.Context, tx pgx.Tx, c *caller, at topicPat
 }
 
 // topicAnswer reads the topic, waiting as asked, and answers with it.
-func (a *API) topicAnswer(ctx context.Context, c *caller, status int, clusterID string, t wire.Topic, w waiting) (*output[wire.Topic], error) {
+func (a *API) topicAnswer(ctx context.Context, c *caller, status int, clusterID string, t wire.Topic, w Waiting) (*output[wire.Topic], error) {
 	err := a.await(ctx, c, w, func(tx pgx.Tx) (bool, error) {
 		now, err := cluster.GetTopic(ctx, tx, c.TenantID, clusterID, t.Name)
 		if err != nil {
@@ -271,7 +271,7 @@ func (a *API) topicAnswer(ctx context.Context, c *caller, status int, clusterID 
 }
 
 // awaitGone answers 204 when look says that the thing is gone, 202 before.
-func (a *API) awaitGone(ctx context.Context, c *caller, w waiting, look func(tx pgx.Tx) error) (*output[struct{}], error) {
+func (a *API) awaitGone(ctx context.Context, c *caller, w Waiting, look func(tx pgx.Tx) error) (*output[struct{}], error) {
 	gone := false
 	err := a.await(ctx, c, w, func(tx pgx.Tx) (bool, error) {
 		err := look(tx)

@@ -16,7 +16,7 @@ import (
 func (a *API) registerUsage() {
 	register(a, tenantReads, huma.Operation{OperationID: "get-usage", Method: http.MethodGet, Path: "/v1/clusters/{cluster}/usage", Tags: []string{"usage"},
 		Description: "What each service account has produced (in) and fetched (out) since the cluster was made: bytes of record batches as they lie in the log."},
-		func(ctx context.Context, c *caller, in *clusterPath) (*output[wire.Usage], error) {
+		func(ctx context.Context, c *caller, in *ClusterPath) (*output[wire.Usage], error) {
 			out := wire.Usage{Entries: []wire.UsageEntry{}}
 			err := a.tx(ctx, c, func(tx pgx.Tx) error {
 				if _, err := cluster.Get(ctx, tx, c.TenantID, in.Cluster); err != nil {

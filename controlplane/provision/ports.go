@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net"
+	"slices"
 	"strconv"
 	"sync"
 )
@@ -30,10 +31,13 @@ const (
 // ErrPortTaken says that a wanted port is in use.
 var ErrPortTaken = errors.New("port is in use")
 
-// Any reserves a free port.
-func (p *Ports) Any() (int, error) {
+// Any reserves a free port other than those to avoid.
+func (p *Ports) Any(avoid ...int) (int, error) {
 	for range 1000 {
 		port := lowPort + rand.IntN(highPort-lowPort)
+		if slices.Contains(avoid, port) {
+			continue
+		}
 		if err := p.Take(port); err == nil {
 			return port, nil
 		} else if !errors.Is(err, ErrPortTaken) {
@@ -44,13 +48,13 @@ func (p *Ports) Any() (int, error) {
 }
 
 // Keep reserves this port if it is free, else any; 0 is any.
-func (p *Ports) Keep(port int) (int, error) {
-	if port != 0 {
+func (p *Ports) Keep(port int, avoid ...int) (int, error) {
+	if port != 0 && !slices.Contains(avoid, port) {
 		if err := p.Take(port); !errors.Is(err, ErrPortTaken) {
 			return port, err
 		}
 	}
-	return p.Any()
+	return p.Any(avoid...)
 }
 
 // Take reserves exactly this port, or returns ErrPortTaken.

@@ -220,14 +220,14 @@ func (e *Process) choosePorts(la *launch, s BrokerSpec) (err error) {
 			return err
 		}
 		la.ClientPort = s.Port
-	} else if la.ClientPort, err = e.ports.Keep(la.ClientPort); err != nil {
+	} else if la.ClientPort, err = e.ports.Keep(la.ClientPort, s.Avoid...); err != nil {
 		return err
 	}
 	if s.Security == nil {
 		la.InternalPort = 0
 		return nil
 	}
-	la.InternalPort, err = e.ports.Keep(la.InternalPort)
+	la.InternalPort, err = e.ports.Keep(la.InternalPort, s.Avoid...)
 	return err
 }
 

@@ -56,6 +56,8 @@ type BrokerSpec struct {
 	Security *Security
 	// Port asks for this port for clients; 0 takes any free one.
 	Port int
+	// Avoid are ports that are spoken for, though nobody may listen on them now.
+	Avoid []int
 	// Set holds more lines for server.properties; they win over all others.
 	Set []Property
 }

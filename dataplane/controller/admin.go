@@ -1,1 +1,472 @@
 package controller
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"penstock/dataplane/coordination"
+	"penstock/dataplane/protocol"
+)
+
+// refuse makes an error with the wire's code and a text for the client.
+func refuse(code *kerr.Error, format string, args ...any) error {
+	return &refusal{code, fmt.Sprintf(format, args...)}
+}
+
+type refusal struct {
+	code *kerr.Error
+	text string
+}
+
+func (r *refusal) Error() string { return r.text }
+func (r *refusal) Unwrap() error { return r.code }
+
+// message is the text for the client, nil without an error.
+func message(err error) *string {
+	if err == nil {
+		return nil
+	}
+	s := err.Error()
+	var ke *kerr.Error
+	if errors.As(err, &ke) && s == ke.Error() {
+		s = ke.Description
+	}
+	return &s
+}
+
+// snapshot is what the admin calls need from the loop; they do their own
+// writing, so that the loop does not wait for them.
+type snapshot struct {
+	t       *term
+	fence   coordination.Fence
+	brokers []placement
+	topics  map[string]topicInfo
+	names   map[protocol.UUID]string // of the ids asked for
+	dotted  map[string]string        // names with dots as underscores, of all topics; nil unless asked for
+}
+
+type topicInfo struct {
+	id       protocol.UUID
+	deleting bool
+	parts    [][]int32
+	regular  bool // the partitions are numbered without a gap
+}
+
+// look takes a snapshot of the brokers and of the named topics.
+func (c *Controller) look(ctx context.Context, names []string, ids []protocol.UUID, collisions bool) (*snapshot, error) {
+	s := &snapshot{topics: map[string]topicInfo{}, names: map[protocol.UUID]string{}}
+	err := c.call(ctx, func(t *term) error {
+		s.t, s.fence = t, t.fence
+		for _, id := range t.st.ids() {
+			if t.st.live(id) {
+				s.brokers = append(s.brokers, placement{id, t.st.brokers[id].Rack})
+			}
+		}
+		for _, id := range ids {
+			if name, ok := t.st.names[id]; ok {
+				s.names[id] = name
+				names = append(names, name)
+			}
+		}
+		for _, name := range names {
+			tc := t.st.topics[name]
+			if tc == nil {
+				continue
+			}
+			info := topicInfo{id: tc.id, deleting: tc.deleting, regular: true}
+			for i, p := range tc.sorted() {
+				info.parts = append(info.parts, p.replicas)
+				info.regular = info.regular && p.tp.Partition == int32(i)
+			}
+			s.topics[name] = info
+		}
+		if collisions {
+			s.dotted = make(map[string]string, len(t.st.topics))
+			for name := range t.st.topics {
+				s.dotted[undot(name)] = name
+			}
+		}
+		return nil
+	})
+	return s, err
+}
+
+// ended turns an error of ZooKeeper during an admin call into the wire's.
+func (c *Controller) ended(err error) error {
+	var ke *kerr.Error
+	switch {
+	case err == nil, errors.As(err, &ke):
+		return err
+	case errors.Is(err, coordination.ErrControllerMoved), errors.Is(err, coordination.ErrExpired), errors.Is(err, coordination.ErrClosed):
+		c.queue.post("elect", c.elect)
+		return kerr.NotController
+	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):
+		return kerr.RequestTimedOut
+	}
+	c.log.Error("topic administration failed", "err", err)
+	return err
+}
+
+// CreateTopics creates topics (versions 0 to 7) and returns when ZooKeeper has
+// them; a client may be answered after AwaitPropagated. One topic's error does
+// not touch the others.
+//
+// Errors: NOT_CONTROLLER, INVALID_TOPIC_EXCEPTION, TOPIC_ALREADY_EXISTS,
+// INVALID_PARTITIONS, INVALID_REPLICATION_FACTOR, INVALID_REPLICA_ASSIGNMENT,
+// INVALID_CONFIG, INVALID_REQUEST, REQUEST_TIMED_OUT when ctx ends.
+func (c *Controller) CreateTopics(ctx context.Context, req *kmsg.CreateTopicsRequest) *kmsg.CreateTopicsResponse {
+	resp := req.ResponseKind().(*kmsg.CreateTopicsResponse)
+	var names []string
+	times := map[string]int{}
+	for _, rt := range req.Topics {
+		names = append(names, rt.Topic)
+		times[rt.Topic]++
+	}
+	s, err := c.look(ctx, names, nil, true)
+	done := map[string]bool{}
+	for i := range req.Topics {
+		rt := &req.Topics[i]
+		if done[rt.Topic] {
+			continue // said once
+		}
+		done[rt.Topic] = true
+		out := kmsg.NewCreateTopicsResponseTopic()
+		out.Topic = rt.Topic
+		topicErr := err
+		if topicErr != nil {
+			topicErr = c.ended(topicErr)
+		} else if times[rt.Topic] > 1 {
+			topicErr = refuse(kerr.InvalidRequest, "Create topics request has topic %q more than once", rt.Topic)
+		} else {
+			topicErr = c.createTopic(ctx, s, rt, req.ValidateOnly, &out)
+		}
+		out.ErrorCode, out.ErrorMessage = protocol.Code(topicErr), message(topicErr)
+		if topicErr != nil {
+			out.NumPartitions, out.ReplicationFactor, out.TopicID, out.Configs = -1, -1, protocol.UUID{}, nil
+		}
+		resp.Topics = append(resp.Topics, out)
+	}
+	if err == nil && !req.ValidateOnly {
+		s.t.post("topics", s.t.topicsChanged)
+	}
+	return resp
+}
+
+func (c *Controller) createTopic(ctx context.Context, s *snapshot, rt *kmsg.CreateTopicsRequestTopic, validateOnly bool, out *kmsg.CreateTopicsResponseTopic) error {
+	if err := CheckTopicName(rt.Topic); err != nil {
+		return err
+	}
+	if info, ok := s.topics[rt.Topic]; ok {
+		if info.deleting {
+			return refuse(kerr.TopicAlreadyExists, "Topic '%s' is marked for deletion.", rt.Topic)
+		}
+		return refuse(kerr.TopicAlreadyExists, "Topic '%s' already exists.", rt.Topic)
+	}
+	if other, ok := s.dotted[undot(rt.Topic)]; ok {
+		return refuse(kerr.InvalidTopicException, "Topic '%s' collides with existing topic '%s': a dot and an underscore can not be told apart in metric names.", rt.Topic, other)
+	}
+	overrides := map[string]string{}
+	for _, kv := range rt.Configs {
+		if kv.Value == nil {
+			return refuse(kerr.InvalidConfig, "Null value not supported for topic config %s", kv.Name)
+		}
+		overrides[kv.Name] = *kv.Value
+	}
+	if c.cfg.ValidateConfig != nil {
+		if err := c.cfg.ValidateConfig(overrides); err != nil {
+			return refuse(kerr.InvalidConfig, "%s", err)
+		}
+	}
+	parts, err := c.place(s, rt)
+	if err != nil {
+		return err
+	}
+	a := coordination.TopicAssignment{ID: coordination.NewTopicID(), Partitions: map[int32][]int32{}}
+	for i, rs := range parts {
+		a.Partitions[int32(i)] = rs
+	}
+	out.NumPartitions, out.ReplicationFactor = int32(len(parts)), int16(len(parts[0]))
+	if c.cfg.DescribeConfig != nil {
+		out.Configs = c.cfg.DescribeConfig(rt.Topic, overrides)
+	}
+	if validateOnly {
+		return nil
+	}
+	out.TopicID = a.ID
+	// Two requests for one name at a time would write each other's config.
+	c.adminMu.Lock()
+	defer c.adminMu.Unlock()
+	err = c.cfg.ZK.CreateTopic(ctx, s.fence, rt.Topic, a, overrides)
+	if errors.Is(err, coordination.ErrNodeExists) {
+		return refuse(kerr.TopicAlreadyExists, "Topic '%s' already exists.", rt.Topic)
+	}
+	if err == nil {
+		s.dotted[undot(rt.Topic)] = rt.Topic // for the rest of this request
+	}
+	return c.ended(err)
+}
+
+// place chooses the replicas of a new topic, or checks those that were given.
+func (c *Controller) place(s *snapshot, rt *kmsg.CreateTopicsRequestTopic) ([][]int32, error) {
+	if len(rt.ReplicaAssignment) > 0 {
+		if rt.NumPartitions != -1 || rt.ReplicationFactor != -1 {
+			return nil, refuse(kerr.InvalidRequest, "Both numPartitions or replicationFactor and replicasAssignments were set. Both cannot be used at the same time.")
+		}
+		parts := make([][]int32, len(rt.ReplicaAssignment))
+		for _, ra := range rt.ReplicaAssignment {
+			if ra.Partition < 0 || int(ra.Partition) >= len(parts) || parts[ra.Partition] != nil {
+				return nil, refuse(kerr.InvalidReplicaAssignment, "Partitions should be a consecutive 0-based integer sequence without repetition.")
+			}
+			if len(ra.Replicas) == 0 {
+				return nil, refuse(kerr.InvalidReplicaAssignment, "Partition %d has no replicas.", ra.Partition)
+			}
+			parts[ra.Partition] = ra.Replicas
+		}
+		if len(parts) > c.cfg.MaxPartitionsPerRequest {
+			return nil, refuse(kerr.InvalidPartitions, "%d partitions are more than the %d that one request may create.", len(parts), c.cfg.MaxPartitionsPerRequest)
+		}
+		return parts, checkReplicas(s.brokers, parts, len(parts[0]))
+	}
+	count, factor := rt.NumPartitions, rt.ReplicationFactor
+	if count == -1 {
+		count = c.cfg.NumPartitions
+	}
+	if factor == -1 {
+		factor = c.cfg.ReplicationFactor
+	}
+	switch {
+	case count <= 0:
+		return nil, refuse(kerr.InvalidPartitions, "Number of partitions must be larger than 0.")
+	case int(count) > c.cfg.MaxPartitionsPerRequest:
+		return nil, refuse(kerr.InvalidPartitions, "%d partitions are more than the %d that one request may create.", count, c.cfg.MaxPartitionsPerRequest)
+	case factor <= 0:
+		return nil, refuse(kerr.InvalidReplicationFactor, "Replication factor must be larger than 0.")
+	case int(factor) > len(s.brokers):
+		return nil, refuse(kerr.InvalidReplicationFactor, "Replication factor: %d larger than available brokers: %d.", factor, len(s.brokers))
+	}
+	return assignReplicas(newRand(), s.brokers, int(count), int(factor), nil), nil
+}
+
+func newRand() *rand.Rand { return rand.New(rand.NewPCG(rand.Uint64(), rand.Uint64())) }
+
+// checkReplicas checks partitions that the caller has placed.
+func checkReplicas(brokers []placement, parts [][]int32, factor int) error {
+	for i, rs := range parts {
+		switch {
+		case len(rs) != factor:
+			return refuse(kerr.InvalidReplicaAssignment, "Inconsistent replication factor between partitions: partition %d has %d replicas, not %d.", i, len(rs), factor)
+		case repeats(rs):
+			return refuse(kerr.InvalidReplicaAssignment, "Duplicate brokers not allowed in replica assignment: %v for partition %d.", rs, i)
+		}
+		for _, r := range rs {
+			if !slices.ContainsFunc(brokers, func(b placement) bool { return b.id == r }) {
+				return refuse(kerr.InvalidReplicaAssignment, "Unknown broker(s) in replica assignment: %d.", r)
+			}
+		}
+	}
+	return nil
+}
+
+// DeleteTopics marks topics for deletion, by name or, from version 6 on, by id
+// (versions 0 to 6), and returns when ZooKeeper has the marks; see AwaitDeleted.
+// A topic that is marked already is no error. With the id of an unknown topic
+// the response has no name.
+//
+// Errors: NOT_CONTROLLER, UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_TOPIC_ID,
+// INVALID_REQUEST, REQUEST_TIMED_OUT when ctx ends.
+func (c *Controller) DeleteTopics(ctx context.Context, req *kmsg.DeleteTopicsRequest) *kmsg.DeleteTopicsResponse {
+	resp := req.ResponseKind().(*kmsg.DeleteTopicsResponse)
+	topics := req.Topics
+	if req.Version < 6 {
+		topics = nil
+		for _, name := range req.TopicNames {
+			t := kmsg.NewDeleteTopicsRequestTopic()
+			t.Topic = &name
+			topics = append(topics, t)
+		}
+	}
+	var names []string
+	var ids []protocol.UUID
+	times := map[string]int{}
+	for _, rt := range topics {
+		if rt.Topic != nil {
+			names = append(names, *rt.Topic)
+			times[*rt.Topic]++
+		} else {
+			ids = append(ids, rt.TopicID)
+			times[string(rt.TopicID[:])]++
+		}
+	}
+	s, err := c.look(ctx, names, ids, false)
+	for _, rt := range topics {
+		out := kmsg.NewDeleteTopicsResponseTopic()
+		out.Topic, out.TopicID = rt.Topic, rt.TopicID
+		topicErr := err
+		if topicErr != nil {
+			topicErr = c.ended(topicErr)
+		} else {
+			topicErr = c.deleteTopic(ctx, s, &rt, times, &out)
+		}
+		out.ErrorCode, out.ErrorMessage = protocol.Code(topicErr), message(topicErr)
+		resp.Topics = append(resp.Topics, out)
+	}
+	if err == nil {
+		s.t.post("deletions", s.t.deletionsChanged)
+	}
+	return resp
+}
+
+func (c *Controller) deleteTopic(ctx context.Context, s *snapshot, rt *kmsg.DeleteTopicsRequestTopic, times map[string]int, out *kmsg.DeleteTopicsResponseTopic) error {
+	none := protocol.UUID{}
+	switch {
+	case rt.Topic != nil && rt.TopicID != none:
+		return refuse(kerr.InvalidRequest, "Topic name and topic ID can not both be specified.")
+	case rt.Topic == nil && rt.TopicID == none:
+		return refuse(kerr.InvalidRequest, "Neither topic name nor topic ID were specified.")
+	case rt.Topic != nil && times[*rt.Topic] > 1, rt.Topic == nil && times[string(rt.TopicID[:])] > 1:
+		return refuse(kerr.InvalidRequest, "The same topic was specified more than once.")
+	}
+	if rt.Topic == nil {
+		name, ok := s.names[rt.TopicID]
+		if !ok {
+			return kerr.UnknownTopicID
+		}
+		out.Topic = &name
+	}
+	info, ok := s.topics[*out.Topic]
+	if !ok {
+		return kerr.UnknownTopicOrPartition
+	}
+	out.TopicID = info.id
+	err := c.cfg.ZK.MarkForDeletion(ctx, s.fence, *out.Topic)
+	if errors.Is(err, coordination.ErrNodeExists) {
+		return nil
+	}
+	return c.ended(err)
+}
+
+// CreatePartitions grows topics (versions 0 to 3) and returns when ZooKeeper
+// has the new partitions; see AwaitPartitions.
+//
+// Errors: NOT_CONTROLLER, UNKNOWN_TOPIC_OR_PARTITION, INVALID_PARTITIONS,
+// INVALID_REPLICA_ASSIGNMENT, INVALID_REPLICATION_FACTOR,
+// REASSIGNMENT_IN_PROGRESS, INVALID_REQUEST, REQUEST_TIMED_OUT when ctx ends.
+func (c *Controller) CreatePartitions(ctx context.Context, req *kmsg.CreatePartitionsRequest) *kmsg.CreatePartitionsResponse {
+	resp := req.ResponseKind().(*kmsg.CreatePartitionsResponse)
+	var names []string
+	times := map[string]int{}
+	for _, rt := range req.Topics {
+		names = append(names, rt.Topic)
+		times[rt.Topic]++
+	}
+	s, err := c.look(ctx, names, nil, false)
+	done := map[string]bool{}
+	for i := range req.Topics {
+		rt := &req.Topics[i]
+		if done[rt.Topic] {
+			continue
+		}
+		done[rt.Topic] = true
+		out := kmsg.NewCreatePartitionsResponseTopic()
+		out.Topic = rt.Topic
+		topicErr := err
+		if topicErr != nil {
+			topicErr = c.ended(topicErr)
+		} else if times[rt.Topic] > 1 {
+			topicErr = refuse(kerr.InvalidRequest, "Duplicate topic in request.")
+		} else {
+			topicErr = c.growTopic(ctx, s, rt, req.ValidateOnly)
+		}
+		out.ErrorCode, out.ErrorMessage = protocol.Code(topicErr), message(topicErr)
+		resp.Topics = append(resp.Topics, out)
+	}
+	return resp
+}
+
+func (c *Controller) growTopic(ctx context.Context, s *snapshot, rt *kmsg.CreatePartitionsRequestTopic, validateOnly bool) error {
+	info, ok := s.topics[rt.Topic]
+	if !ok || info.deleting || !info.regular {
+		return refuse(kerr.UnknownTopicOrPartition, "The topic '%s' does not exist.", rt.Topic)
+	}
+	// The znode rather than the snapshot, since its version guards the write.
+	a, err := c.cfg.ZK.Topic(ctx, rt.Topic)
+	if errors.Is(err, coordination.ErrNoNode) {
+		return refuse(kerr.UnknownTopicOrPartition, "The topic '%s' does not exist.", rt.Topic)
+	}
+	if err != nil {
+		return c.ended(err)
+	}
+	if len(a.Adding)+len(a.Removing) > 0 {
+		return refuse(kerr.ReassignmentInProgress, "A partition reassignment is in progress for the topic '%s'.", rt.Topic)
+	}
+	have, more := len(a.Partitions), int(rt.Count)-len(a.Partitions)
+	switch {
+	case len(a.Partitions[0]) == 0: // a znode that no broker of ours or Kafka's writes
+		return refuse(kerr.UnknownTopicOrPartition, "The topic '%s' has no partition 0.", rt.Topic)
+	case more < 0:
+		return refuse(kerr.InvalidPartitions, "The topic %s currently has %d partition(s); %d would not be an increase.", rt.Topic, have, rt.Count)
+	case more == 0:
+		return refuse(kerr.InvalidPartitions, "Topic already has %d partition(s).", have)
+	case more > c.cfg.MaxPartitionsPerRequest:
+		return refuse(kerr.InvalidPartitions, "%d partitions are more than the %d that one request may create.", more, c.cfg.MaxPartitionsPerRequest)
+	}
+	var existing [][]int32
+	for i := range have {
+		existing = append(existing, a.Partitions[int32(i)])
+	}
+	factor := len(existing[0])
+	var parts [][]int32
+	if rt.Assignment != nil {
+		for _, as := range rt.Assignment {
+			parts = append(parts, as.Replicas)
+		}
+		if len(parts) != more {
+			return refuse(kerr.InvalidReplicaAssignment, "Increasing the number of partitions by %d but %d assignments provided.", more, len(parts))
+		}
+		if err := checkReplicas(s.brokers, parts, factor); err != nil {
+			return err
+		}
+	} else {
+		if factor > len(s.brokers) {
+			return refuse(kerr.InvalidReplicationFactor, "Replication factor: %d larger than available brokers: %d.", factor, len(s.brokers))
+		}
+		parts = assignReplicas(newRand(), s.brokers, more, factor, existing)
+	}
+	if validateOnly {
+		return nil
+	}
+	for i, rs := range parts {
+		a.Partitions[int32(have+i)] = rs
+	}
+	err = c.cfg.ZK.SetTopic(ctx, s.fence, rt.Topic, a)
+	if errors.Is(err, coordination.ErrBadVersion) {
+		if now, rerr := c.cfg.ZK.Topic(ctx, rt.Topic); rerr == nil && samePartitions(now.Partitions, a.Partitions) {
+			err = nil // ours, with the reply lost
+		} else {
+			return refuse(kerr.InvalidUpdateVersion, "The topic '%s' was changed by somebody else meanwhile.", rt.Topic)
+		}
+	}
+	if err == nil {
+		name := rt.Topic
+		s.t.post("topic "+name, func() error { return s.t.topicChanged(name) })
+	}
+	return c.ended(err)
+}
+
+func samePartitions(a, b map[int32][]int32) bool {
+	if len(a) != len(b) {
+		return false
+	}
+	for i := range a {
+		if !slices.Equal(a[i], b[i]) {
+			return false
+		}
+	}
+	return true
+}

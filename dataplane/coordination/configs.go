@@ -41,13 +41,21 @@ func (c *Client) Config(ctx context.Context, entity string) (map[string]string, 
 
 // SetConfig replaces the overrides of an entity and tells all brokers.
 func (c *Client) SetConfig(ctx context.Context, entity string, config map[string]string) error {
+	if err := c.Upsert(ctx, "/config/"+entity, encodeConfig(config)); err != nil {
+		return err
+	}
+	return c.notifyConfig(ctx, entity)
+}
+
+func encodeConfig(config map[string]string) []byte {
 	if config == nil {
 		config = map[string]string{}
 	}
 	data, _ := json.Marshal(configJSON{1, config})
-	if err := c.Upsert(ctx, "/config/"+entity, data); err != nil {
-		return err
-	}
+	return data
+}
+
+func (c *Client) notifyConfig(ctx context.Context, entity string) error {
 	note, _ := json.Marshal(map[string]any{"version": 2, "entity_path": entity})
 	return c.notify(ctx, configChangePrefix, note)
 }

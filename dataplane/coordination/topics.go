@@ -232,7 +232,7 @@ func (c *Client) CreateTopic(ctx context.Context, f Fence, name string, a TopicA
 		return ErrNodeExists
 	}
 	// The config of an earlier topic of that name must not live on.
-	if err := c.SetConfig(ctx, "topics/"+name, config); err != nil {
+	if err := c.setTopicConfig(ctx, f, name, config); err != nil {
 		return err
 	}
 	_, err := c.Fenced(ctx, f, CreateOp(TopicPath(name), EncodeTopic(a)))
@@ -243,6 +243,25 @@ func (c *Client) CreateTopic(ctx context.Context, f Fence, name string, a TopicA
 		}
 	}
 	return err
+}
+
+// setTopicConfig is SetConfig bound to the election.
+func (c *Client) setTopicConfig(ctx context.Context, f Fence, name string, config map[string]string) error {
+	path := "/config/topics/" + name
+	data := encodeConfig(config)
+	for {
+		_, err := c.Fenced(ctx, f, CreateOp(path, data))
+		if errors.Is(err, ErrNodeExists) {
+			_, err = c.Fenced(ctx, f, SetOp(path, data, -1))
+			if errors.Is(err, ErrNoNode) {
+				continue
+			}
+		}
+		if err != nil {
+			return err
+		}
+		return c.notifyConfig(ctx, "topics/"+name)
+	}
 }
 
 // SetTopic replaces a topic's assignment if the znode has a.Version.

@@ -157,7 +157,7 @@ func setOffset(offsets map[string]map[int32]offset, topic string, partition int3
 
 // dropOffsets writes tombstones for the committed offsets that which names and
 // nobody is just committing, and forgets them once those are stored. A group
-// that holds nothing any more goes with its last offset.
+// that holds nothing else goes with its last offset.
 func (g *group) dropOffsets(fx *effects, which func(protocol.TopicPartition, offset) bool) {
 	if g.state == stateDead || g.deleting {
 		return
@@ -177,12 +177,14 @@ func (g *group) dropOffsets(fx *effects, which func(protocol.TopicPartition, off
 			recs = append(recs, Record{Timestamp: now, Key: offsetRecordKey(g.id, topic, p)})
 		}
 	}
-	for tp := range g.doubtful {
-		if _, ok := g.offsets[tp.Topic][tp.Partition]; !ok && left == 0 {
-			recs = append(recs, Record{Timestamp: now, Key: offsetRecordKey(g.id, tp.Topic, tp.Partition)})
+	last := left == 0 && g.state == stateEmpty && len(g.pending) == 0 && len(g.inFlight) == 0
+	if last {
+		for tp := range g.doubtful {
+			if _, ok := g.offsets[tp.Topic][tp.Partition]; !ok {
+				recs = append(recs, Record{Timestamp: now, Key: offsetRecordKey(g.id, tp.Topic, tp.Partition)})
+			}
 		}
 	}
-	last := left == 0 && g.state == stateEmpty && len(g.pending) == 0 && len(g.inFlight) == 0
 	if last && g.stored {
 		recs = append(recs, Record{Timestamp: now, Key: groupRecordKey(g.id)})
 	}

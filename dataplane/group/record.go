@@ -1,7 +1,6 @@
 package group
 
-// Record is one record of the groups' log.
-type Record struct {
-	Offset, Timestamp int64
-	Key, Value        []byte
-}
+import "penstock/dataplane/recordbatch"
+
+// Record is one record of the groups' log; it has no headers.
+type Record = recordbatch.Record

@@ -14,7 +14,9 @@ import (
 // method of r, now or later, from any goroutine.
 type Handler func(r *Request)
 
-// Budget bounds the memory of requests. Acquire waits until n bytes are free.
+// Budget bounds the memory of requests. Acquire waits until n bytes are free; more
+// than the whole budget is given when nothing else is taken, or such a request
+// would wait for ever.
 type Budget interface {
 	Acquire(ctx context.Context, n int64) error
 	Release(n int64)
@@ -62,7 +64,8 @@ type Config struct {
 	// IdleTimeout is connections.max.idle.ms. Default 10 min; negative is none.
 	IdleTimeout time.Duration
 	// FrameTimeout is how long a frame may take from its first byte, plus one
-	// second for each 64 KiB of its length. Default 30 s.
+	// second for each 512 KiB of its length; and how long each MiB of it may.
+	// Default 30 s.
 	FrameTimeout time.Duration
 	// WriteTimeout is how long the peer may take no byte of a reply. Default 30 s.
 	WriteTimeout time.Duration

@@ -3,7 +3,10 @@ package listener
 import (
 	"bytes"
 	"encoding/binary"
+	"errors"
+	"io"
 	"math/rand/v2"
+	"net"
 	"runtime"
 	"testing"
 	"time"
@@ -226,4 +229,87 @@ func TestRequestsWaitForTheBudgetWhileTheLoginGoesOn(t *testing.T) {
 	g.get(t, 0).Reply(kmsg.NewPtrProduceResponse())
 	first.receive()
 	second.receive()
+}
+
+func TestHalfClosedClientStillGetsItsReply(t *testing.T) {
+	var g gate
+	l := start(t, Config{Handler: g.handle})
+	c := dial(t, l)
+	c.send(metadata())
+	closeWrite(c)
+	g.get(t, 0).Reply(kmsg.NewPtrMetadataResponse())
+	c.receive()
+	c.mustClose()
+}
+
+// A request of a connection that has vanished is answered into the void.
+func TestVanishedClientLeaksNothing(t *testing.T) {
+	var g gate
+	b := newBudget(1 << 20)
+	l := start(t, Config{Handler: g.handle, Budget: b})
+	for i := range 4 {
+		c := dial(t, l)
+		c.send(produce(-1, []byte("x")))
+		g.get(t, i)
+		c.Conn.(interface{ SetLinger(int) error }).SetLinger(0) // reset
+		c.Close()
+	}
+	waitFor(t, "all connections gone", func() bool { return l.Stats().Open == 0 })
+	for i := range 4 {
+		g.get(t, i).Reply(kmsg.NewPtrProduceResponse())
+	}
+	if b.inUse() != 0 {
+		t.Errorf("budget in use %d", b.inUse())
+	}
+}
+
+func TestAnIdleConnectionTakesLittleMemory(t *testing.T) {
+	const conns = 200
+	l := start(t, Config{})
+	take := func() int64 {
+		var m runtime.MemStats
+		runtime.GC()
+		runtime.GC()
+		runtime.ReadMemStats(&m)
+		return int64(m.HeapInuse + m.StackInuse)
+	}
+	before := take()
+	for range conns {
+		c := dial(t, l)
+		c.call(apiVersions(3))
+		c.call(metadata())
+	}
+	if per := (take() - before) / conns; per > 24<<10 { // both ends
+		t.Errorf("%d bytes a connection", per)
+	} else {
+		t.Logf("%d bytes a connection", per)
+	}
+}
+
+// FuzzStream sends any bytes on a connection that needs no login.
+func FuzzStream(f *testing.F) {
+	for _, b := range hellFrames() {
+		f.Add(b)
+	}
+	f.Add(append(formatter.AppendRequest(nil, apiVersions(3), 1), formatter.AppendRequest(nil, produce(1, []byte("abc")), 2)...))
+	l := start(f, Config{Budget: newBudget(64 << 20), FrameTimeout: time.Second})
+	f.Fuzz(func(t *testing.T, b []byte) {
+		c := dial(t, l)
+		defer c.Close()
+		go func() {
+			c.Write(b)
+			closeWrite(c)
+		}()
+		if _, err := io.Copy(io.Discard, c); isTimeout(err) {
+			t.Error("connection neither ended nor served")
+		}
+		if l.Stats().Panics > 0 {
+			t.Error("panic")
+		}
+	})
+}
+
+func isTimeout(err error) bool {
+	var ne net.Error
+	return errors.As(err, &ne) && ne.Timeout()
 }

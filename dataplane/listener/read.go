@@ -16,7 +16,8 @@ import (
 
 const (
 	readBufferSize = 4 << 10
-	frameRate      = 64 << 10 // bytes a second that a sender must keep up
+	frameRate      = 512 << 10 // bytes a second that a sender of a large frame must keep up
+	framePart      = 1 << 20   // bytes that must come within FrameTimeout
 	// baseGrant is taken from the budget for every request, besides its frame.
 	baseGrant = 4 << 10
 )
@@ -186,14 +187,7 @@ func (c *Conn) readBody(br *bufio.Reader, r *Request) error {
 		frame = make([]byte, r.Size)
 	}
 	br.Discard(4)
-	if br.Buffered() < r.Size {
-		limit := c.l.cfg.FrameTimeout + time.Duration(r.Size)*time.Second/frameRate
-		c.nc.SetReadDeadline(time.Now().Add(limit))
-	}
-	if _, err := io.ReadFull(br, frame); err != nil {
-		if errors.Is(err, os.ErrDeadlineExceeded) {
-			return &closeError{reason: "frame came too slowly", err: err}
-		}
+	if err := c.readFrame(br, frame); err != nil {
 		return err
 	}
 	if r.Version < r.api.Min || r.Version > r.api.Max {
@@ -227,6 +221,29 @@ func (c *Conn) readBody(br *bufio.Reader, r *Request) error {
 	if !r.api.Has(protocol.KeepsFrame) {
 		r.frame.Release()
 		r.frame = nil
+	}
+	return nil
+}
+
+// readFrame fills frame. The whole must come in time and so must each part of
+// it, so that a sender which falls silent does not hold its memory for long.
+func (c *Conn) readFrame(br *bufio.Reader, frame []byte) error {
+	whole := time.Now().Add(c.l.cfg.FrameTimeout + time.Duration(len(frame))*time.Second/frameRate)
+	for rest := frame; len(rest) > 0; {
+		part := rest[:min(len(rest), framePart)]
+		if br.Buffered() < len(part) {
+			deadline := time.Now().Add(c.l.cfg.FrameTimeout)
+			if whole.Before(deadline) {
+				deadline = whole
+			}
+			c.nc.SetReadDeadline(deadline)
+		}
+		if _, err := io.ReadFull(br, part); errors.Is(err, os.ErrDeadlineExceeded) {
+			return &closeError{reason: "frame came too slowly", err: err}
+		} else if err != nil {
+			return err
+		}
+		rest = rest[len(part):]
 	}
 	return nil
 }

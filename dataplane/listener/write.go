@@ -6,14 +6,25 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"penstock/dataplane/protocol"
 )
 
 const copyBuffer = 64 << 10
 
 var errTruncated = errors.New("file ends within the range to be sent")
 
-// fdFile is a file that sendfile(2) can read.
-type fdFile interface{ Fd() uintptr }
+// descriptor gives what sendfile(2) reads from; false for files in memory.
+func descriptor(f protocol.File) (fd int, ok bool) {
+	switch f := f.(type) {
+	case interface{ Fd() (uintptr, bool) }: // of package vfs
+		n, ok := f.Fd()
+		return int(n), ok
+	case interface{ Fd() uintptr }: // *os.File
+		return int(f.Fd()), true
+	}
+	return 0, false
+}
 
 // send writes one reply. Only the connection's goroutines call it, one at a time.
 func (c *Conn) send(r *Request) error {
@@ -63,8 +74,8 @@ func (c *Conn) writeNext(out []Chunk, i int, w *writing) (int, error) {
 		// More follows at once: let the kernel put it into the same packet.
 		return i + 1, c.writeBytes(out[i].Bytes, unix.MSG_MORE, w)
 	}
-	if f, ok := out[i].File.(fdFile); ok {
-		return i + 1, c.sendFile(f, out[i], w)
+	if fd, ok := descriptor(out[i].File); ok {
+		return i + 1, c.sendFile(fd, out[i], w)
 	}
 	return c.writeCopied(out, i, w)
 }
@@ -112,9 +123,8 @@ func (c *Conn) writeBytes(b []byte, flags int, w *writing) error {
 
 // sendFile moves a range from the page cache to the socket. The offset is
 // explicit: many transfers share one descriptor.
-func (c *Conn) sendFile(f fdFile, r Chunk, w *writing) error {
+func (c *Conn) sendFile(src int, r Chunk, w *writing) error {
 	pos, left := r.Pos, r.Len
-	src := int(f.Fd())
 	return c.progress(w, r.Len, func(fd int) (int, error) {
 		n, err := unix.Sendfile(fd, src, &pos, left)
 		if n > 0 {
@@ -166,7 +176,7 @@ func (c *Conn) writeCopied(out []Chunk, i int, w *writing) (int, error) {
 			b = append(b, ch.Bytes...)
 			continue
 		}
-		if _, ok := ch.File.(fdFile); ok && c.raw != nil {
+		if _, ok := descriptor(ch.File); ok && c.raw != nil {
 			break
 		}
 		for pos, left := ch.Pos, ch.Len; left > 0; {

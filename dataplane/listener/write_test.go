@@ -140,14 +140,23 @@ type readerAt struct{ f *os.File }
 
 func (r readerAt) ReadAt(b []byte, off int64) (int, error) { return r.f.ReadAt(b, off) }
 
+// maybe is a file in the way of package vfs.
+type maybe struct {
+	readerAt
+	ok bool
+}
+
+func (m maybe) Fd() (uintptr, bool) { return m.f.Fd(), m.ok }
+
 func TestFilesWithoutADescriptorAreCopied(t *testing.T) {
 	f, data := segment(t, 300<<10)
 	l := start(t, Config{Handler: func(r *Request) {
-		r.ReplyFetch(ranges(Chunk{File: readerAt{f}, Len: 300 << 10}, Chunk{File: f, Pos: 5, Len: 10}, Chunk{Bytes: data[:200<<10]}), nil, nil)
+		r.ReplyFetch(ranges(Chunk{File: readerAt{f}, Len: 300 << 10}, Chunk{File: f, Pos: 5, Len: 10}, Chunk{Bytes: data[:200<<10]},
+			Chunk{File: maybe{readerAt{f}, true}, Len: 5}, Chunk{File: maybe{readerAt{f}, false}, Len: 3}), nil, nil)
 	}})
 	c := dial(t, l)
-	checkRecords(t, c.call(fetch(12)).(*kmsg.FetchResponse), data, data[5:15], data[:200<<10])
-	if s := l.Stats(); s.SendfileBytes != 10 || s.CopiedBytes != 300<<10 {
+	checkRecords(t, c.call(fetch(12)).(*kmsg.FetchResponse), data, data[5:15], data[:200<<10], data[:5], data[:3])
+	if s := l.Stats(); s.SendfileBytes != 15 || s.CopiedBytes != 300<<10+3 {
 		t.Errorf("%+v", s)
 	}
 }

@@ -202,19 +202,23 @@ func (p *Partition) truncate(leaderEpoch int32, to func() int64) error {
 		return err
 	}
 	offset := max(to(), p.log.StartOffset())
-	if offset >= p.log.EndOffset() {
-		p.state.Unlock()
-		return nil
+	cut := offset < p.log.EndOffset()
+	if cut {
+		if offset < p.hw {
+			p.m.logger.Warn("truncating below the high watermark", "partition", p.tp.String(), "to", offset, "hw", p.hw)
+		}
+		p.version.Add(1)
+		p.end = min(p.end, offset)
+		p.hw = min(p.hw, offset)
 	}
-	if offset < p.hw {
-		p.m.logger.Warn("truncating below the high watermark", "partition", p.tp.String(), "to", offset, "hw", p.hw)
-	}
-	p.version.Add(1)
-	p.end = min(p.end, offset)
-	p.hw = min(p.hw, offset)
 	p.state.Unlock()
 
+	// With nothing to cut the log may still hold the start of an epoch in which
+	// this replica led and wrote nothing; it has to go, or both sides would never agree.
 	_, err := p.log.TruncateTo(offset)
+	if !cut {
+		return p.broken(err)
+	}
 	return p.truncated(offset, err)
 }
 

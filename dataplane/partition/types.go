@@ -165,8 +165,8 @@ type AppendRequest struct {
 	ProduceVersion int16
 }
 
-// AppendEntry is one batch for one partition. Records is owned by the request
-// until done is called, and is stamped in place.
+// AppendEntry is one batch for one partition. Records is stamped in place, and
+// not used any more when Append returns, even if done is still to be called.
 type AppendEntry struct {
 	TP      TopicPartition
 	TopicID protocol.UUID // zero: not checked

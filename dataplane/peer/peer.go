@@ -1,47 +1,301 @@
-// Package peer is an authenticated connection to another broker.
+// Package peer is a connection from this broker to another: dialled, logged in,
+// and used for one request at a time. Pools, retries and queues are the
+// callers', since a follower's fetcher and a controller's sender need different
+// ones.
 package peer
 
 import (
+	"bufio"
 	"context"
 	"crypto/tls"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"sync"
+	"sync/atomic"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"penstock/dataplane/protocol"
 )
 
-// Dialer opens connections.
+const (
+	readBuffer = 4 << 10
+	// maxLoginResponse bounds what is read before the other side is known.
+	maxLoginResponse = 64 << 10
+)
+
+// ErrClosed is the error of a connection that has been closed or is broken.
+var ErrClosed = errors.New("peer: connection is closed")
+
+// Dialer opens connections to one broker. Zero values mean the default named
+// with the field.
 type Dialer struct {
-	Addr     string
+	// Addr is host:port.
+	Addr string
+	// ClientID goes into every request header. Default none (null).
 	ClientID string
-	// User and Password log in by SASL PLAIN; an empty User means no login.
+	// User and Password log in by SASL PLAIN (RFC 4616); an empty User means no login.
 	User, Password string
-	TLS            *tls.Config
-	// Timeout bounds dial and login, and a request whose context has no deadline. Default 30 s.
+	// TLS makes the connection a TLS one.
+	TLS *tls.Config
+	// Timeout bounds dial and login, and a request whose context has no
+	// deadline. Default 30 s.
 	Timeout time.Duration
 	// MaxResponse bounds a response in bytes. Default 100 MiB.
 	MaxResponse int
+	// Buffers for DoFrame; nil makes an own pool.
+	Buffers *protocol.Pool
+	// DialContext replaces the network, for tests.
+	DialContext func(ctx context.Context, network, addr string) (net.Conn, error)
 }
 
-// Dial connects and logs in.
-func (d *Dialer) Dial(ctx context.Context) (*Conn, error) { return nil, nil }
+// Dial connects and logs in. A refused login is a *kerr.Error in the chain.
+func (d *Dialer) Dial(ctx context.Context) (*Conn, error) {
+	c := &Conn{d: *d, slot: make(chan struct{}, 1)}
+	if c.d.Timeout <= 0 {
+		c.d.Timeout = 30 * time.Second
+	}
+	if c.d.MaxResponse <= 0 {
+		c.d.MaxResponse = 100 << 20
+	}
+	if c.d.Buffers == nil {
+		c.d.Buffers = protocol.NewPool()
+	}
+	if c.d.DialContext == nil {
+		c.d.DialContext = new(net.Dialer).DialContext
+	}
+	c.format = kmsg.NewRequestFormatter()
+	if d.ClientID != "" {
+		c.format = kmsg.NewRequestFormatter(kmsg.FormatterClientID(d.ClientID))
+	}
+	ctx, cancel := context.WithTimeout(ctx, c.d.Timeout)
+	defer cancel()
+	nc, err := c.d.DialContext(ctx, "tcp", d.Addr)
+	if err != nil {
+		return nil, fmt.Errorf("peer: dial: %w", err)
+	}
+	c.nc = nc
+	if d.TLS != nil {
+		t := tls.Client(nc, d.TLS)
+		if err := t.HandshakeContext(ctx); err != nil {
+			nc.Close()
+			return nil, fmt.Errorf("peer: TLS with %s: %w", d.Addr, err)
+		}
+		c.nc = t
+	}
+	c.br = bufio.NewReaderSize(c.nc, readBuffer)
+	if d.User != "" {
+		if err := c.login(ctx); err != nil {
+			c.Close()
+			return nil, fmt.Errorf("peer: login at %s: %w", d.Addr, err)
+		}
+	}
+	return c, nil
+}
 
-// Conn carries one request at a time; it is broken for good after any error.
-type Conn struct{}
+// Conn carries one request at a time; callers may be many, they take turns. It
+// is broken for good after any error.
+type Conn struct {
+	d      Dialer
+	nc     net.Conn
+	br     *bufio.Reader
+	format *kmsg.RequestFormatter
 
-// Do sends req at the version set in it and reads the response.
-func (c *Conn) Do(ctx context.Context, req kmsg.Request) (kmsg.Response, error) { return nil, nil }
+	slot    chan struct{} // held by the request under way
+	corr    int32
+	reauth  time.Time // when to log in anew; zero is never
+	out     []byte
+	broken  atomic.Bool
+	closing sync.Once
+}
 
-// DoFrame is Do with the response's body undecoded in a pooled buffer, which the caller releases.
-func (c *Conn) DoFrame(ctx context.Context, req kmsg.Request) (*Frame, error) { return nil, nil }
+// Do sends req at the version set in it and reads the response. The response
+// owns its memory. Cancelling ctx breaks the connection: its reply could come
+// at any later time.
+func (c *Conn) Do(ctx context.Context, req kmsg.Request) (kmsg.Response, error) {
+	var resp kmsg.Response
+	err := c.turn(ctx, func(ctx context.Context) (err error) {
+		resp, err = c.do(ctx, req, c.d.MaxResponse)
+		return err
+	})
+	return resp, err
+}
+
+// DoFrame is Do with the response's body undecoded in a pooled buffer, which
+// the caller releases: a follower appends records from it without a copy.
+func (c *Conn) DoFrame(ctx context.Context, req kmsg.Request) (*Frame, error) {
+	var f *Frame
+	err := c.turn(ctx, func(ctx context.Context) (err error) {
+		f, err = c.exchange(ctx, req, c.d.MaxResponse, c.d.Buffers)
+		return err
+	})
+	return f, err
+}
 
 // Broken reports whether the connection can no longer be used.
-func (c *Conn) Broken() bool { return false }
+func (c *Conn) Broken() bool { return c.broken.Load() }
 
 // Close closes the connection; a request under way fails.
-func (c *Conn) Close() error { return nil }
+func (c *Conn) Close() error {
+	c.broken.Store(true)
+	var err error
+	c.closing.Do(func() { err = c.nc.Close() })
+	return err
+}
+
+// LocalAddr is this side's address.
+func (c *Conn) LocalAddr() net.Addr { return c.nc.LocalAddr() }
 
 // Frame is a response's body, after the response header.
-type Frame struct{ Body []byte }
+type Frame struct {
+	Body []byte
+	buf  *protocol.Buffer
+}
 
 // Release gives the buffer back; Body must not be used after it.
-func (f *Frame) Release() {}
+func (f *Frame) Release() {
+	f.buf.Release()
+	f.Body, f.buf = nil, nil
+}
+
+// turn runs f when it is the caller's turn, within a deadline. Any error breaks
+// the connection, since nothing tells then where the next reply begins.
+func (c *Conn) turn(ctx context.Context, f func(context.Context) error) error {
+	select {
+	case c.slot <- struct{}{}:
+	case <-ctx.Done():
+		return ctx.Err() // nothing has been sent
+	}
+	defer func() { <-c.slot }()
+	if c.Broken() {
+		return ErrClosed
+	}
+	if !c.reauth.IsZero() && time.Now().After(c.reauth) {
+		if err := c.login(ctx); err != nil {
+			c.Close()
+			return fmt.Errorf("peer: new login at %s: %w", c.d.Addr, err)
+		}
+	}
+	if err := f(ctx); err != nil {
+		c.Close()
+		return err
+	}
+	return nil
+}
+
+func (c *Conn) do(ctx context.Context, req kmsg.Request, limit int) (kmsg.Response, error) {
+	f, err := c.exchange(ctx, req, limit, nil)
+	if err != nil {
+		return nil, err
+	}
+	resp := req.ResponseKind()
+	if err := resp.ReadFrom(f.Body); err != nil {
+		return nil, fmt.Errorf("peer: %s from %s: %w", kmsg.NameForKey(req.Key()), c.d.Addr, err)
+	}
+	return resp, nil
+}
+
+// exchange sends one request and reads one response, into a buffer of the pool
+// or, without one, of its own.
+func (c *Conn) exchange(ctx context.Context, req kmsg.Request, limit int, pool *protocol.Pool) (f *Frame, err error) {
+	deadline, ok := ctx.Deadline()
+	if !ok {
+		deadline = time.Now().Add(c.d.Timeout)
+	}
+	c.nc.SetDeadline(deadline)
+	stop := context.AfterFunc(ctx, func() { c.Close() })
+	defer func() {
+		if !stop() && err == nil {
+			err = ctx.Err() // closed under the reply
+		}
+		if err == nil {
+			return
+		}
+		if cause := ctx.Err(); cause != nil {
+			err = cause
+		} else if ok && errors.Is(err, os.ErrDeadlineExceeded) {
+			err = context.DeadlineExceeded // the socket's clock was the faster one
+		}
+		err = fmt.Errorf("peer: %s to %s: %w", kmsg.NameForKey(req.Key()), c.d.Addr, err)
+		if f != nil && f.buf != nil {
+			f.Release()
+		}
+		f = nil
+	}()
+
+	c.corr++
+	c.out = c.format.AppendRequest(c.out[:0], req, c.corr)
+	if _, err := c.nc.Write(c.out); err != nil {
+		return nil, err
+	}
+	if cap(c.out) > 1<<20 {
+		c.out = nil // one large request must not pin its memory
+	}
+
+	head, err := c.br.Peek(4)
+	if err != nil {
+		return nil, err
+	}
+	size := int(int32(binary.BigEndian.Uint32(head)))
+	if size < 4 || size > limit {
+		return nil, fmt.Errorf("response of %d bytes, limit %d", size, limit)
+	}
+	c.br.Discard(4)
+	f = &Frame{}
+	if pool != nil {
+		f.buf = pool.Get(size)
+		f.Body = f.buf.B
+	} else {
+		f.Body = make([]byte, size)
+	}
+	if _, err := io.ReadFull(c.br, f.Body); err != nil {
+		return f, err
+	}
+	corr, body, err := protocol.ParseResponseHeader(req.Key(), req.GetVersion(), f.Body)
+	if err != nil {
+		return f, err
+	}
+	if corr != c.corr {
+		return f, fmt.Errorf("response to request %d, want %d", corr, c.corr)
+	}
+	f.Body = body
+	return f, nil
+}
+
+// login runs SASL PLAIN, and again before the session ends (KIP-368).
+func (c *Conn) login(ctx context.Context) error {
+	h := kmsg.NewPtrSASLHandshakeRequest()
+	h.Version, h.Mechanism = 1, "PLAIN"
+	resp, err := c.do(ctx, h, maxLoginResponse)
+	if err != nil {
+		return err
+	}
+	if hr := resp.(*kmsg.SASLHandshakeResponse); hr.ErrorCode != 0 {
+		return fmt.Errorf("%w (it has %v)", kerr.ErrorForCode(hr.ErrorCode), hr.SupportedMechanisms)
+	}
+	a := kmsg.NewPtrSASLAuthenticateRequest()
+	a.Version = 1
+	a.SASLAuthBytes = []byte("\x00" + c.d.User + "\x00" + c.d.Password)
+	if resp, err = c.do(ctx, a, maxLoginResponse); err != nil {
+		return err
+	}
+	ar := resp.(*kmsg.SASLAuthenticateResponse)
+	if ar.ErrorCode != 0 {
+		msg := ""
+		if ar.ErrorMessage != nil {
+			msg = *ar.ErrorMessage
+		}
+		return fmt.Errorf("%w: %s", kerr.ErrorForCode(ar.ErrorCode), msg)
+	}
+	c.reauth = time.Time{}
+	if ar.SessionLifetimeMillis > 0 {
+		c.reauth = time.Now().Add(time.Duration(ar.SessionLifetimeMillis) * time.Millisecond * 4 / 5)
+	}
+	return nil
+}

@@ -9,7 +9,8 @@ import (
 )
 
 // File is what a range of record bytes is read from. If it also has
-// `Fd() uintptr`, plaintext connections send the range by sendfile(2).
+// `Fd() (fd uintptr, ok bool)` (as vfs.File) or `Fd() uintptr` (as os.File),
+// plaintext connections send the range by sendfile(2).
 type File interface {
 	io.ReaderAt
 }

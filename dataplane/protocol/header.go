@@ -117,3 +117,19 @@ func requestFlexible(key, version int16) (flexible, known bool) {
 	r.SetVersion(version)
 	return r.IsFlexible(), true
 }
+
+// ParseResponseHeader splits a response frame (without its length) into
+// correlation id and body, for the side that has sent the request.
+func ParseResponseHeader(key, version int16, frame []byte) (correlationID int32, body []byte, err error) {
+	if len(frame) < 4 {
+		return 0, nil, ErrShortHeader
+	}
+	correlationID = int32(binary.BigEndian.Uint32(frame))
+	w := walker{b: frame[4:], flexible: true}
+	if ResponseHeaderFlexible(key, version) {
+		if w.tags(); w.bad {
+			return 0, nil, ErrBadHeader
+		}
+	}
+	return correlationID, w.b, nil
+}

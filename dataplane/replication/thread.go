@@ -12,6 +12,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"penstock/dataplane/partition"
+	"penstock/dataplane/peer"
 	"penstock/dataplane/protocol"
 )
 
@@ -25,6 +26,10 @@ type thread struct {
 	parts map[protocol.TopicPartition]*copying
 	order []*copying // whose turn it is; who got data goes to the end
 	addr  string     // as the controller named it last
+	// The fetch under way, if any, and a timer that will cut it short.
+	cancelFetch context.CancelFunc
+	interrupt   *time.Timer
+	interrupted bool
 
 	// Below is the run goroutine's own.
 	conn     Conn
@@ -58,8 +63,49 @@ func (t *thread) add(tp protocol.TopicPartition, target partition.FetchTarget) {
 	if target.Addr != "" {
 		t.addr = target.Addr
 	}
+	if t.cancelFetch != nil && t.interrupt == nil {
+		t.interrupt = time.AfterFunc(patience, t.cutShort)
+	}
 	t.mu.Unlock()
 	t.signal()
+}
+
+// patience is how long a new partition waits for the fetch under way, which
+// may be a long poll of hundreds of milliseconds: the first acks=-1 produce
+// after a creation or a fail-over would wait as long. Partitions that come
+// together share one interruption.
+const patience = 5 * time.Millisecond
+
+// cutShort gives up the fetch under way, with its connection: its reply could
+// come at any later time. What it may have brought is fetched again.
+func (t *thread) cutShort() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.interrupt = nil
+	if t.cancelFetch != nil {
+		t.interrupted = true
+		t.cancelFetch()
+	}
+}
+
+// fetch makes the request; interrupted says that it was cut short.
+func (t *thread) fetch(req kmsg.Request) (frame *peer.Frame, interrupted bool, err error) {
+	ctx, cancel := context.WithTimeout(t.f.ctx, t.f.cfg.RequestTimeout)
+	defer cancel()
+	t.mu.Lock()
+	t.cancelFetch = cancel
+	t.mu.Unlock()
+	frame, err = t.conn.DoFrame(ctx, req)
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.cancelFetch = nil
+	if t.interrupt != nil {
+		t.interrupt.Stop()
+		t.interrupt = nil
+	}
+	interrupted = t.interrupted
+	t.interrupted = false
+	return frame, interrupted, err
 }
 
 func (t *thread) remove(tp protocol.TopicPartition) {
@@ -95,7 +141,7 @@ func (t *thread) run() {
 			t.sleep(next)
 			continue
 		}
-		if err := t.round(batch); err != nil && t.f.ctx.Err() == nil {
+		if err := t.round(batch, next); err != nil && t.f.ctx.Err() == nil {
 			t.failures++
 			d := t.pause(t.failures)
 			if t.failures == 1 || t.failures%30 == 0 {
@@ -107,8 +153,8 @@ func (t *thread) run() {
 	}
 }
 
-// ready lists the partitions whose turn it is; if there are none, next is the
-// time of the first pause that ends (zero: none).
+// ready lists the partitions whose turn it is; next is the time when the first
+// pause of the others ends (zero: none has one).
 func (t *thread) ready(now time.Time) (batch []*copying, next time.Time) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -179,9 +225,10 @@ func (t *thread) connect() error {
 	return nil
 }
 
-// round is one fetch: request, answer, append. An error is one of the
-// connection or of the answer as a whole.
-func (t *thread) round(batch []*copying) error {
+// round is one fetch: request, answer, append. It does not wait for data
+// longer than until next, when another partition's pause ends. An error is one
+// of the connection or of the answer as a whole.
+func (t *thread) round(batch []*copying, next time.Time) error {
 	batch = t.prepare(batch)
 	if len(batch) == 0 {
 		return nil
@@ -191,9 +238,14 @@ func (t *thread) round(batch []*copying) error {
 	}
 	cfg := &t.f.cfg
 	req := t.session.request(batch, cfg)
-	ctx, cancel := context.WithTimeout(t.f.ctx, cfg.RequestTimeout)
-	defer cancel()
-	frame, err := t.conn.DoFrame(ctx, req)
+	if !next.IsZero() {
+		req.MaxWaitMillis = min(req.MaxWaitMillis, int32(max(time.Until(next), 0).Milliseconds())+1)
+	}
+	frame, interrupted, err := t.fetch(req)
+	if interrupted && err != nil {
+		t.disconnect()
+		return nil
+	}
 	if err != nil {
 		return fmt.Errorf("fetching from broker %d: %w", t.leader, err)
 	}

@@ -1,0 +1,523 @@
+package controller
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"penstock/dataplane/coordination"
+	"penstock/dataplane/metadata"
+)
+
+func part(topic string, p int32) topicPart { return topicPart{Topic: topic, Partition: p} }
+
+func TestTopicIsServedByAllBrokersBeforeAwaitReturns(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t, 1, 2, 3)
+	ctl := c.start(4).control().ctl
+	c.awaitController(4)
+	rt := kmsg.NewCreateTopicsRequestTopic()
+	rt.Topic, rt.NumPartitions, rt.ReplicationFactor = "t", 8, 3
+	made := c.createTopic(ctl, rt)
+	must(t, ctl.AwaitPropagated(c.ctx, "t"))
+	c.locked(func() {
+		hosted := 0
+		for id, f := range c.brokers {
+			im := f.cache.Image()
+			topic := im.Topic("t")
+			if topic == nil || len(topic.Partitions) != 8 || topic.ID != made.TopicID || im.ControllerID != 4 || len(im.Brokers) != 4 {
+				t.Fatalf("broker %d knows %+v", id, topic)
+			}
+			for i, p := range topic.Partitions {
+				if p.Leader < 0 || p.LeaderEpoch != 0 || len(p.ISR) != 3 || p.Leader != p.Replicas[0] {
+					t.Errorf("broker %d, partition %d: %+v", id, i, p)
+				}
+				if slices.Contains(p.Replicas, id) {
+					hosted++
+					if l, ok := f.leads[part("t", i)]; !ok || !l.IsNew || l.Leader != p.Leader {
+						t.Errorf("broker %d was not told to host %d: %+v", id, i, l)
+					}
+				}
+			}
+			if e, ok := im.Brokers[2].Endpoint("internal"); !ok || e.Port != 10002 || e.SecurityProtocol != 2 {
+				t.Errorf("endpoint %+v", e)
+			}
+		}
+		if hosted != 24 {
+			t.Errorf("%d replicas", hosted)
+		}
+	})
+}
+
+func TestBrokerLossElectsFromISRInAssignmentOrder(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t, 1, 2, 3)
+	ctl := c.start(9).control().ctl
+	c.awaitController(9)
+	c.create(ctl, "t", []int32{1, 2, 3}, []int32{1, 3, 2}, []int32{2, 1, 3})
+	c.create(ctl, "alone", []int32{1})
+	c.brokers[1].kill()
+	c.await("leaders moved", func() bool {
+		im := c.brokers[2].cache.Image()
+		p0, p1, p2, p3 := im.Partition("t", 0), im.Partition("t", 1), im.Partition("t", 2), im.Partition("alone", 0)
+		return !im.Alive(1) && p0.Leader == 2 && p1.Leader == 3 && p2.Leader == 2 && len(p2.ISR) == 2 && p3.Leader == metadata.NoLeader
+	})
+	for p, want := range map[topicPart]coordination.PartitionState{
+		part("t", 0):     {Leader: 2, LeaderEpoch: 1, ISR: []int32{2, 3}},
+		part("t", 1):     {Leader: 3, LeaderEpoch: 1, ISR: []int32{3, 2}},
+		part("t", 2):     {Leader: 2, LeaderEpoch: 1, ISR: []int32{2, 3}},
+		part("alone", 0): {Leader: -1, LeaderEpoch: 1, ISR: []int32{1}},
+	} {
+		got := c.state(p.Topic, p.Partition)
+		slices.Sort(got.ISR)
+		slices.Sort(want.ISR)
+		if got.Leader != want.Leader || got.LeaderEpoch != want.LeaderEpoch || !slices.Equal(got.ISR, want.ISR) {
+			t.Errorf("%s: %+v, want %+v", p, got, want)
+		}
+	}
+	c.await("remaining replicas follow", func() bool {
+		return c.brokers[3].leads[part("t", 0)].Leader == 2 && c.brokers[3].leads[part("t", 0)].LeaderEpoch == 1
+	})
+	// It comes back: the partition that only it had is led again, and it is told
+	// of everything.
+	back := c.start(1)
+	c.await("back", func() bool {
+		return back.leads[part("alone", 0)].Leader == 1 && back.leads[part("t", 0)].Leader == 2 &&
+			back.cache.Image().Partition("t", 2) != nil && c.brokers[2].cache.Image().Alive(1)
+	})
+}
+
+func TestBounceIsALossAndAStart(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t, 1, 2)
+	ctl := c.start(9).control().ctl
+	c.awaitController(9)
+	c.create(ctl, "t", []int32{1, 2})
+	// Another life under the same address, in the same instant.
+	c.brokers[1].proxy.Cut()
+	again := c.start(1)
+	c.await("other leader", func() bool {
+		return again.leads[part("t", 0)].Leader == 2 && again.leads[part("t", 0)].LeaderEpoch >= 1 && again.cache.Image().Alive(1)
+	})
+	if s := c.state("t", 0); slices.Contains(s.ISR, 1) {
+		t.Fatalf("a broker that has lost its memory is still in sync: %+v", s)
+	}
+}
+
+func TestFailoverCarriesOn(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t, 1, 2)
+	c.brokers[1].control()
+	first := c.awaitController(1)
+	c.brokers[2].control()
+	c.create(first, "t", []int32{1, 2})
+	epoch := first.Epoch()
+	c.brokers[1].kill()
+	second := c.awaitController(2)
+	c.await("leader", func() bool { return c.brokers[2].leads[part("t", 0)].Leader == 2 })
+	if second.Epoch() != epoch+1 || c.state("t", 0).ControllerEpoch != epoch+1 {
+		t.Fatalf("epoch %d after %d", second.Epoch(), epoch)
+	}
+	c.create(second, "u", []int32{2})
+	// A clean stop hands over at once.
+	three := c.start(3).control()
+	c.await("3 looks on", func() bool { return three.ctl.ID() == 2 })
+	second.Stop()
+	c.awaitController(3)
+	if resp := second.AlterPartition(c.ctx, kmsg.NewPtrAlterPartitionRequest()); resp.ErrorCode != kerr.NotController.Code {
+		t.Fatalf("a stopped controller answers %d", resp.ErrorCode)
+	}
+}
+
+func TestZombieControllerWritesNothing(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t, 1, 2, 3)
+	c.brokers[1].control()
+	zombie := c.awaitController(1)
+	c.create(zombie, "t", []int32{3, 2})
+	fence := zombie.term.Load().fence
+	c.brokers[2].control()
+	// Its session ends and it does not notice, being cut off.
+	c.brokers[1].proxy.Cut()
+	c.brokers[1].proxy.Expire(t)
+	c.awaitController(2)
+	before := c.state("t", 0)
+	tm := zombie.term.Load()
+	if tm == nil {
+		t.Fatal("it should not have noticed yet")
+	}
+	// What it decided before goes out when the network is back.
+	done := make(chan error, 1)
+	zombie.queue.post("", func() error {
+		_, err := tm.update(tm.st.partitionsOn(3), func(p *partition) (coordination.PartitionState, bool) {
+			return coordination.PartitionState{Leader: 2, ISR: []int32{2}}, true
+		}, false)
+		done <- err
+		return err
+	})
+	c.brokers[1].proxy.Heal()
+	if err := <-done; err == nil {
+		t.Fatal("a zombie wrote")
+	}
+	// Nor under its new session, whatever it believes.
+	ws := []coordination.StateWrite{{TP: part("t", 0), State: coordination.PartitionState{Leader: 2, Version: before.Version}}}
+	for {
+		_, err := c.brokers[1].zk.UpdateStates(c.ctx, fence, ws)
+		if errors.Is(err, coordination.ErrExpired) {
+			continue // told once that its session is over
+		}
+		if !errors.Is(err, coordination.ErrControllerMoved) {
+			t.Fatalf("zombie's write: %v", err)
+		}
+		break
+	}
+	c.await("resigned", func() bool { return !zombie.Active() && zombie.ID() == 2 })
+	if after := c.state("t", 0); after.Leader != before.Leader {
+		t.Fatalf("%+v became %+v", before, after)
+	}
+}
+
+func TestBrokersRefuseAStaleController(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t, 1)
+	ctl := c.start(9).control().ctl
+	c.awaitController(9)
+	c.locked(func() { c.brokers[1].ctlEp = 100 })
+	// The refusal makes it look; the znode says that it is controller, so it
+	// stays and does not spin.
+	c.create2(ctl, "t", []int32{1})
+	if !ctl.Active() {
+		t.Fatal("resigned without another controller")
+	}
+}
+
+// create2 creates without waiting for brokers.
+func (c *cluster) create2(ctl *Controller, name string, replicas []int32) {
+	rt := kmsg.NewCreateTopicsRequestTopic()
+	rt.Topic, rt.NumPartitions, rt.ReplicationFactor = name, -1, -1
+	ra := kmsg.NewCreateTopicsRequestTopicReplicaAssignment()
+	ra.Replicas = replicas
+	rt.ReplicaAssignment = append(rt.ReplicaAssignment, ra)
+	c.createTopic(ctl, rt)
+}
+
+func TestControlledShutdownMovesLeaders(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t, 1, 2, 3)
+	ctl := c.start(9).control().ctl
+	c.awaitController(9)
+	c.create(ctl, "t", []int32{1, 2}, []int32{2, 1})
+	c.create(ctl, "alone", []int32{1})
+	c.create(ctl, "u", []int32{1, 3})
+	ask := func(epoch int64) *kmsg.ControlledShutdownResponse {
+		req := kmsg.NewPtrControlledShutdownRequest()
+		req.Version, req.BrokerID, req.BrokerEpoch = 3, 1, epoch
+		return ctl.ControlledShutdown(c.ctx, req)
+	}
+	if r := ask(c.brokers[1].epoch - 1); r.ErrorCode != kerr.StaleBrokerEpoch.Code {
+		t.Fatalf("an earlier life's wish: %d", r.ErrorCode)
+	}
+	c.brokers[3].kill() // so that nobody can take u over
+	c.await("3 is gone", func() bool { return !c.brokers[2].cache.Image().Alive(3) })
+	r := ask(c.brokers[1].epoch)
+	if r.ErrorCode != 0 || len(r.PartitionsRemaining) != 1 || r.PartitionsRemaining[0].Topic != "u" {
+		t.Fatalf("%+v", r)
+	}
+	if s := c.state("t", 0); s.Leader != 2 || !slices.Equal(s.ISR, []int32{2}) || s.LeaderEpoch != 1 {
+		t.Errorf("led: %+v", s)
+	}
+	if s := c.state("t", 1); s.Leader != 2 || !slices.Equal(s.ISR, []int32{2}) {
+		t.Errorf("followed: %+v", s)
+	}
+	if s := c.state("u", 0); s.Leader != 1 || !slices.Equal(s.ISR, []int32{1}) {
+		t.Errorf("kept: %+v", s)
+	}
+	c.await("told to stop following", func() bool {
+		return c.brokers[1].stopped[part("t", 1)] == 1 && c.brokers[1].deleted[part("t", 1)] == 0
+	})
+	// It can not get back into an ISR while it is stopping.
+	alter := c.alter(2, "t", 1, []int32{2, 1})
+	if got := ctl.AlterPartition(c.ctx, alter).Topics[0].Partitions[0].ErrorCode; got != kerr.IneligibleReplica.Code {
+		t.Errorf("stopping broker back in ISR: %d", got)
+	}
+}
+
+// alter is a leader's wish that is up to date.
+func (c *cluster) alter(leader int32, topic string, p int32, isr []int32) *kmsg.AlterPartitionRequest {
+	c.t.Helper()
+	s := c.state(topic, p)
+	a, err := c.zk.Topic(c.ctx, topic)
+	must(c.t, err)
+	req := kmsg.NewPtrAlterPartitionRequest()
+	req.Version, req.BrokerID, req.BrokerEpoch = 3, leader, c.brokers[leader].epoch
+	rt := kmsg.NewAlterPartitionRequestTopic()
+	rt.Topic, rt.TopicID = topic, a.ID
+	rp := kmsg.NewAlterPartitionRequestTopicPartition()
+	rp.Partition, rp.LeaderEpoch, rp.PartitionEpoch = p, s.LeaderEpoch, s.Version
+	for _, id := range isr {
+		m := kmsg.NewAlterPartitionRequestTopicPartitionNewEpochISR()
+		m.BrokerID, m.BrokerEpoch = id, c.brokers[id].epoch
+		rp.NewEpochISR = append(rp.NewEpochISR, m)
+	}
+	rt.Partitions = append(rt.Partitions, rp)
+	req.Topics = append(req.Topics, rt)
+	return req
+}
+
+func TestAlterPartition(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t, 1, 2)
+	ctl := c.start(9).control().ctl
+	c.awaitController(9)
+	c.create(ctl, "t", []int32{1, 2})
+
+	shrink := c.alter(1, "t", 0, []int32{1})
+	out := ctl.AlterPartition(c.ctx, shrink).Topics[0].Partitions[0]
+	if out.ErrorCode != 0 || !slices.Equal(out.ISR, []int32{1}) || out.LeaderEpoch != 0 || out.PartitionEpoch != 1 || out.LeaderID != 1 {
+		t.Fatalf("%+v", out)
+	}
+	if s := c.state("t", 0); !slices.Equal(s.ISR, []int32{1}) || s.Version != 1 || s.LeaderEpoch != 0 {
+		t.Fatalf("%+v", s)
+	}
+	c.await("metadata", func() bool { return len(c.brokers[2].cache.Image().Partition("t", 0).ISR) == 1 })
+	// Asked again, the answer having been lost.
+	if out := ctl.AlterPartition(c.ctx, shrink).Topics[0].Partitions[0]; out.ErrorCode != 0 || out.PartitionEpoch != 1 {
+		t.Fatalf("repeated: %+v", out)
+	}
+
+	type edit = func(r *kmsg.AlterPartitionRequest, p *kmsg.AlterPartitionRequestTopicPartition)
+	for _, tc := range []struct {
+		name string
+		edit edit
+		want *kerr.Error
+	}{
+		{"old broker epoch", func(r *kmsg.AlterPartitionRequest, _ *kmsg.AlterPartitionRequestTopicPartition) { r.BrokerEpoch-- }, kerr.StaleBrokerEpoch},
+		{"unknown broker", func(r *kmsg.AlterPartitionRequest, _ *kmsg.AlterPartitionRequestTopicPartition) { r.BrokerID = 77 }, kerr.StaleBrokerEpoch},
+		{"unknown id", func(r *kmsg.AlterPartitionRequest, _ *kmsg.AlterPartitionRequestTopicPartition) {
+			r.Topics[0].TopicID[3]++
+		}, kerr.UnknownTopicID},
+		{"unknown partition", func(_ *kmsg.AlterPartitionRequest, p *kmsg.AlterPartitionRequestTopicPartition) { p.Partition = 5 }, kerr.UnknownTopicOrPartition},
+		{"old leader epoch", func(_ *kmsg.AlterPartitionRequest, p *kmsg.AlterPartitionRequestTopicPartition) { p.LeaderEpoch-- }, kerr.FencedLeaderEpoch},
+		{"newer leader epoch", func(_ *kmsg.AlterPartitionRequest, p *kmsg.AlterPartitionRequestTopicPartition) { p.LeaderEpoch++ }, kerr.NotController},
+		{"old partition epoch", func(_ *kmsg.AlterPartitionRequest, p *kmsg.AlterPartitionRequestTopicPartition) { p.PartitionEpoch-- }, kerr.InvalidUpdateVersion},
+		{"newer partition epoch", func(_ *kmsg.AlterPartitionRequest, p *kmsg.AlterPartitionRequestTopicPartition) { p.PartitionEpoch++ }, kerr.NotController},
+		{"member of another life", func(_ *kmsg.AlterPartitionRequest, p *kmsg.AlterPartitionRequestTopicPartition) {
+			p.NewEpochISR[1].BrokerEpoch--
+		}, kerr.IneligibleReplica},
+		{"empty", func(_ *kmsg.AlterPartitionRequest, p *kmsg.AlterPartitionRequestTopicPartition) { p.NewEpochISR = nil }, kerr.InvalidRequest},
+		{"not a replica", func(_ *kmsg.AlterPartitionRequest, p *kmsg.AlterPartitionRequestTopicPartition) {
+			p.NewEpochISR[1].BrokerID = 9
+			p.NewEpochISR[1].BrokerEpoch = -1
+		}, kerr.InvalidRequest},
+		{"recovering", func(_ *kmsg.AlterPartitionRequest, p *kmsg.AlterPartitionRequestTopicPartition) {
+			p.LeaderRecoveryState = 1
+		}, kerr.InvalidRequest},
+		{"by name", func(r *kmsg.AlterPartitionRequest, p *kmsg.AlterPartitionRequestTopicPartition) {
+			r.Version, r.Topics[0].TopicID, p.NewISR, p.NewEpochISR, p.PartitionEpoch = 1, [16]byte{}, []int32{1, 2}, nil, p.PartitionEpoch-1
+		}, kerr.InvalidUpdateVersion},
+	} {
+		req := c.alter(1, "t", 0, []int32{1, 2})
+		tc.edit(req, &req.Topics[0].Partitions[0])
+		resp := ctl.AlterPartition(c.ctx, req)
+		got := resp.ErrorCode
+		if got == 0 {
+			got = resp.Topics[0].Partitions[0].ErrorCode
+		}
+		if got != tc.want.Code {
+			t.Errorf("%s: got %s, want %s", tc.name, text(got, nil), tc.want.Message)
+		}
+	}
+	if s := c.state("t", 0); s.Version != 1 {
+		t.Fatalf("a refused wish was written: %+v", s)
+	}
+	if out := ctl.AlterPartition(c.ctx, c.alter(1, "t", 0, []int32{1, 2})).Topics[0].Partitions[0]; out.ErrorCode != 0 || len(out.ISR) != 2 {
+		t.Fatalf("expand: %+v", out)
+	}
+}
+
+func TestDeletionWaitsForDeadBrokersAndSurvivesFailover(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t, 1, 2)
+	c.start(8).control()
+	ctl := c.awaitController(8)
+	c.create(ctl, "t", []int32{1, 2}, []int32{2, 1})
+	c.brokers[2].kill()
+	c.await("2 is gone", func() bool { return !c.brokers[1].cache.Image().Alive(2) })
+	name := "t"
+	req := kmsg.NewPtrDeleteTopicsRequest()
+	rt := kmsg.NewDeleteTopicsRequestTopic()
+	rt.Topic = &name
+	req.Version, req.Topics = 6, []kmsg.DeleteTopicsRequestTopic{rt}
+	if r := ctl.DeleteTopics(c.ctx, req).Topics[0]; r.ErrorCode != 0 {
+		t.Fatalf("%s", text(r.ErrorCode, r.ErrorMessage))
+	}
+	c.await("live replicas deleted, topic unknown", func() bool {
+		return c.brokers[1].deleted[part("t", 0)] > 0 && c.brokers[1].deleted[part("t", 1)] > 0 && c.brokers[1].cache.Image().Topic("t") == nil
+	})
+	if _, err := c.zk.Topic(c.ctx, "t"); err != nil {
+		t.Fatalf("the topic went before its dead replica: %v", err)
+	}
+	// Meanwhile it can not be created.
+	again := kmsg.NewPtrCreateTopicsRequest()
+	nt := kmsg.NewCreateTopicsRequestTopic()
+	nt.Topic, nt.NumPartitions, nt.ReplicationFactor = "t", 1, 1
+	again.Version, again.Topics = 7, []kmsg.CreateTopicsRequestTopic{nt}
+	if r := ctl.CreateTopics(c.ctx, again).Topics[0]; r.ErrorCode != kerr.TopicAlreadyExists.Code {
+		t.Fatalf("%s", text(r.ErrorCode, r.ErrorMessage))
+	}
+	// Another controller takes over, and then the broker comes back.
+	c.start(9).control()
+	ctl.Stop()
+	next := c.awaitController(9)
+	back := c.start(2)
+	c.await("the rest deleted", func() bool { return back.deleted[part("t", 0)] > 0 && back.deleted[part("t", 1)] > 0 })
+	must(t, next.AwaitDeleted(c.ctx, "t"))
+	for _, p := range []string{coordination.TopicPath("t"), "/config/topics/t", coordination.DeleteTopicsPath + "/t"} {
+		if st, err := c.zk.Exists(c.ctx, p); err != nil || st != nil {
+			t.Errorf("%s is still there", p)
+		}
+	}
+	c.locked(func() {
+		if back.leads[part("t", 0)].LeaderEpoch != 0 || len(back.leads) != 0 {
+			t.Errorf("a broker was told to host what is being deleted: %+v", back.leads)
+		}
+	})
+	c.create(next, "t", []int32{2})
+}
+
+func TestCreationSurvivesFailover(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t, 1)
+	// A controller that died after the topic's znode and before its states.
+	f, _, won, err := c.zk.ElectController(c.ctx, 99)
+	if err != nil || !won {
+		t.Fatal(err)
+	}
+	must(t, c.zk.CreateTopic(c.ctx, f, "t", coordination.TopicAssignment{ID: coordination.NewTopicID(), Partitions: map[int32][]int32{0: {1}, 1: {2}}}, nil))
+	must(t, c.zk.ResignController(c.ctx, f))
+	c.brokers[1].control()
+	c.awaitController(1)
+	c.await("led", func() bool { return c.brokers[1].leads[part("t", 0)].Leader == 1 })
+	// Partition 1 has no live replica: it is led as soon as there is one.
+	late := c.start(2)
+	c.await("led later", func() bool {
+		p := c.brokers[1].cache.Image().Partition("t", 1)
+		return p != nil && p.Leader == 2 && late.leads[part("t", 1)].IsNew
+	})
+}
+
+func TestPreferredLeadersComeBack(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t, 1, 2)
+	ctl := c.start(9).control(func(cfg *Config) {
+		cfg.AutoRebalance, cfg.RebalanceDelay, cfg.RebalanceInterval = true, time.Millisecond, 20*time.Millisecond
+	}).ctl
+	c.awaitController(9)
+	c.create(ctl, "t", []int32{1, 2})
+	c.brokers[1].kill()
+	c.await("moved", func() bool { return c.brokers[2].leads[part("t", 0)].Leader == 2 })
+	c.start(1)
+	c.await("alive", func() bool { return c.brokers[2].cache.Image().Alive(1) })
+	if r := ctl.AlterPartition(c.ctx, c.alter(2, "t", 0, []int32{2, 1})); r.ErrorCode != 0 || r.Topics[0].Partitions[0].ErrorCode != 0 {
+		t.Fatalf("%+v", r)
+	}
+	c.await("back", func() bool { return c.brokers[2].leads[part("t", 0)].Leader == 1 })
+	if s := c.state("t", 0); s.Leader != 1 || len(s.ISR) != 2 {
+		t.Fatalf("%+v", s)
+	}
+}
+
+func TestUncleanElectionOnlyWhereAllowed(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t, 1, 2)
+	ctl := c.start(9).control().ctl
+	c.awaitController(9)
+	c.create(ctl, "safe", []int32{1, 2})
+	c.create(ctl, "loose", []int32{1, 2})
+	must(t, c.zk.SetConfig(c.ctx, "topics/loose", map[string]string{"unclean.leader.election.enable": "true"}))
+	for _, topic := range []string{"safe", "loose"} {
+		if r := ctl.AlterPartition(c.ctx, c.alter(1, topic, 0, []int32{1})); r.Topics[0].Partitions[0].ErrorCode != 0 {
+			t.Fatalf("%+v", r)
+		}
+	}
+	c.brokers[1].kill()
+	c.await("known", func() bool { return !c.brokers[2].cache.Image().Alive(1) })
+	c.await("elections", func() bool {
+		im := c.brokers[2].cache.Image()
+		return im.Partition("loose", 0).Leader == 2 && im.Partition("safe", 0).Leader == metadata.NoLeader
+	})
+	if s := c.state("loose", 0); !s.Recovering || !slices.Equal(s.ISR, []int32{2}) {
+		t.Errorf("%+v", s)
+	}
+	if s := c.state("safe", 0); s.Leader != -1 || !slices.Equal(s.ISR, []int32{1}) {
+		t.Errorf("%+v", s)
+	}
+}
+
+func TestUnreachableBrokerGetsEverythingLater(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t, 1, 2)
+	ctl := c.start(9).control().ctl
+	c.awaitController(9)
+	c.locked(func() { c.brokers[2].down = true })
+	c.create2(ctl, "t", []int32{2, 1})
+	c.await("1 knows", func() bool { return c.brokers[1].cache.Image().Topic("t") != nil })
+	// Registered, but silent: nothing must be forgotten, and order must be kept.
+	var want []string
+	for i := range 3 {
+		name := fmt.Sprint("t", i)
+		c.create2(ctl, name, []int32{2})
+		want = append(want, name)
+	}
+	c.locked(func() { c.brokers[2].down = false })
+	must(t, ctl.AwaitPropagated(c.ctx, append(want, "t")...))
+	c.locked(func() {
+		for _, name := range append(want, "t") {
+			if c.brokers[2].cache.Image().Topic(name) == nil || c.brokers[2].leads[part(name, 0)].Leader != 2 {
+				t.Errorf("%s was forgotten", name)
+			}
+		}
+	})
+}
+
+func TestOverflowedQueueIsResynced(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t, 1, 2)
+	ctl := c.start(9).control().ctl
+	c.awaitController(9)
+	c.create(ctl, "t", []int32{1, 2})
+	c.locked(func() { c.brokers[2].down = true })
+	must(t, ctl.call(c.ctx, func(tm *term) error {
+		for range maxQueued + 10 {
+			tm.sendMetadata([]int32{2}, nil)
+		}
+		return nil
+	}))
+	c.create2(ctl, "u", []int32{2})
+	c.locked(func() { c.brokers[2].down = false })
+	must(t, ctl.AwaitPropagated(c.ctx, "t", "u"))
+	c.locked(func() {
+		if c.brokers[2].leads[part("u", 0)].Leader != 2 {
+			t.Error("not told after the overflow")
+		}
+	})
+}
+
+func TestSessionLossReelectsAndReregisters(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t, 1)
+	c.brokers[1].control()
+	ctl := c.awaitController(1)
+	c.create(ctl, "t", []int32{1})
+	epoch := ctl.Epoch()
+	var old int64
+	c.locked(func() { old = c.brokers[1].epoch })
+	c.brokers[1].proxy.Expire(t)
+	c.await("again", func() bool { return ctl.Active() && ctl.Epoch() > epoch && c.brokers[1].epoch > old })
+	c.create(ctl, "u", []int32{1})
+}

@@ -1,0 +1,291 @@
+package peer
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"io"
+	"net"
+	"os"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kmsg"
+	"go.uber.org/goleak"
+
+	"penstock/dataplane/protocol"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// broker is a server that answers each request with what reply returns; nil
+// closes the connection.
+func broker(t *testing.T, reply func(h protocol.RequestHeader, req kmsg.Request) []byte) *Dialer {
+	t.Helper()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var wg sync.WaitGroup
+	t.Cleanup(func() { ln.Close(); wg.Wait() })
+	wg.Go(func() {
+		for {
+			nc, err := ln.Accept()
+			if err != nil {
+				return
+			}
+			wg.Go(func() { serve(nc, reply) })
+			t.Cleanup(func() { nc.Close() })
+		}
+	})
+	return &Dialer{Addr: ln.Addr().String(), ClientID: "broker-1", Timeout: 5 * time.Second}
+}
+
+func serve(nc net.Conn, reply func(protocol.RequestHeader, kmsg.Request) []byte) {
+	defer nc.Close()
+	for {
+		var size [4]byte
+		if _, err := io.ReadFull(nc, size[:]); err != nil {
+			return
+		}
+		frame := make([]byte, binary.BigEndian.Uint32(size[:]))
+		if _, err := io.ReadFull(nc, frame); err != nil {
+			return
+		}
+		h, body, err := protocol.ParseRequestHeader(frame)
+		if err != nil {
+			return
+		}
+		req, err := protocol.Lookup(h.Key).Decode(h.Version, body)
+		if err != nil {
+			return
+		}
+		out := reply(h, req)
+		if out == nil {
+			return
+		}
+		nc.Write(out)
+	}
+}
+
+func framed(h protocol.RequestHeader, resp kmsg.Response) []byte {
+	resp.SetVersion(h.Version)
+	b := protocol.AppendResponseHeader(make([]byte, 4), h.Key, h.Version, h.CorrelationID)
+	b = resp.AppendTo(b)
+	binary.BigEndian.PutUint32(b, uint32(len(b)-4))
+	return b
+}
+
+func metadata(version int16) kmsg.Request {
+	r := kmsg.NewPtrMetadataRequest()
+	r.Version = version
+	return r
+}
+
+func echo(h protocol.RequestHeader, req kmsg.Request) []byte {
+	resp := req.ResponseKind()
+	if m, ok := resp.(*kmsg.MetadataResponse); ok {
+		m.ControllerID = h.CorrelationID
+	}
+	return framed(h, resp)
+}
+
+func TestLoginByPlainThenRequestsOfBothHeaderVersions(t *testing.T) {
+	var seen []int16
+	var mu sync.Mutex
+	d := broker(t, func(h protocol.RequestHeader, req kmsg.Request) []byte {
+		mu.Lock()
+		defer mu.Unlock()
+		seen = append(seen, h.Key)
+		if string(h.ClientID) != "broker-1" {
+			t.Errorf("client id %q", h.ClientID)
+		}
+		if a, ok := req.(*kmsg.SASLAuthenticateRequest); ok && string(a.SASLAuthBytes) != "\x00broker\x00secret" {
+			t.Errorf("token %q", a.SASLAuthBytes)
+		}
+		return echo(h, req)
+	})
+	d.User, d.Password = "broker", "secret"
+	c, err := d.Dial(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	for _, v := range []int16{1, 12} {
+		resp, err := c.Do(t.Context(), metadata(v))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if m := resp.(*kmsg.MetadataResponse); m.Version != v {
+			t.Errorf("version %d", m.Version)
+		}
+	}
+	mu.Lock()
+	defer mu.Unlock()
+	if len(seen) != 4 || seen[0] != 17 || seen[1] != 36 {
+		t.Errorf("keys %v", seen)
+	}
+}
+
+func TestRefusedLoginIsAKafkaError(t *testing.T) {
+	d := broker(t, func(h protocol.RequestHeader, req kmsg.Request) []byte {
+		resp := req.ResponseKind()
+		if a, ok := resp.(*kmsg.SASLAuthenticateResponse); ok {
+			a.ErrorCode = kerr.SaslAuthenticationFailed.Code
+			a.ErrorMessage = kmsg.StringPtr("wrong password")
+		}
+		return framed(h, resp)
+	})
+	d.User = "broker"
+	if _, err := d.Dial(t.Context()); !errors.Is(err, kerr.SaslAuthenticationFailed) || !strings.Contains(err.Error(), "wrong password") {
+		t.Errorf("%v", err)
+	}
+}
+
+func TestLoginIsRenewedBeforeTheSessionEnds(t *testing.T) {
+	var logins atomic.Int32
+	d := broker(t, func(h protocol.RequestHeader, req kmsg.Request) []byte {
+		resp := req.ResponseKind()
+		if a, ok := resp.(*kmsg.SASLAuthenticateResponse); ok {
+			logins.Add(1)
+			a.SessionLifetimeMillis = 1
+		}
+		return framed(h, resp)
+	})
+	d.User = "broker"
+	c, err := d.Dial(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	time.Sleep(2 * time.Millisecond)
+	if _, err := c.Do(t.Context(), metadata(12)); err != nil || logins.Load() != 2 {
+		t.Errorf("%v, %d logins", err, logins.Load())
+	}
+}
+
+func TestCallersTakeTurns(t *testing.T) {
+	d := broker(t, echo)
+	c, err := d.Dial(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	var wg sync.WaitGroup
+	seen := make([]atomic.Int32, 41)
+	for range 40 {
+		wg.Go(func() {
+			resp, err := c.Do(t.Context(), metadata(12))
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			seen[resp.(*kmsg.MetadataResponse).ControllerID].Add(1)
+		})
+	}
+	wg.Wait()
+	for i := 1; i <= 40; i++ {
+		if seen[i].Load() != 1 {
+			t.Errorf("reply %d came %d times", i, seen[i].Load())
+		}
+	}
+}
+
+func TestFrameHoldsTheBodyInAPooledBuffer(t *testing.T) {
+	want := kmsg.NewPtrFetchResponse()
+	want.Version, want.SessionID = 12, 7
+	d := broker(t, func(h protocol.RequestHeader, _ kmsg.Request) []byte { return framed(h, want) })
+	d.Buffers = protocol.NewPool()
+	c, err := d.Dial(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	req := kmsg.NewPtrFetchRequest()
+	req.Version = 12
+	f, err := c.DoFrame(t.Context(), req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if string(f.Body) != string(want.AppendTo(nil)) || d.Buffers.InUse() != 1 {
+		t.Errorf("%x, %d buffers", f.Body, d.Buffers.InUse())
+	}
+	f.Release()
+	if d.Buffers.InUse() != 0 {
+		t.Error("buffer not given back")
+	}
+}
+
+func TestAnyFaultBreaksTheConnection(t *testing.T) {
+	stall := make(chan struct{})
+	defer close(stall)
+	size := func(n uint32) []byte { return binary.BigEndian.AppendUint32(nil, n) }
+	f := func(name string, timeout time.Duration, want error, reply func(protocol.RequestHeader, kmsg.Request) []byte) {
+		t.Helper()
+		d := broker(t, reply)
+		d.MaxResponse = 1 << 10
+		d.Buffers = protocol.NewPool()
+		c, err := d.Dial(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		ctx, cancel := context.WithTimeout(t.Context(), timeout)
+		defer cancel()
+		_, err = c.DoFrame(ctx, metadata(12))
+		if err == nil || want != nil && !errors.Is(err, want) {
+			t.Errorf("%s: %v, want %v", name, err, want)
+		}
+		if _, err := c.Do(t.Context(), metadata(12)); !c.Broken() || !errors.Is(err, ErrClosed) {
+			t.Errorf("%s: used again: %v", name, err)
+		}
+		if n := d.Buffers.InUse(); n != 0 {
+			t.Errorf("%s: %d buffers leaked", name, n)
+		}
+	}
+	f("closed", time.Second, io.EOF, func(protocol.RequestHeader, kmsg.Request) []byte { return nil })
+	f("too large", time.Second, nil, func(protocol.RequestHeader, kmsg.Request) []byte { return size(1<<10 + 1) })
+	f("negative", time.Second, nil, func(protocol.RequestHeader, kmsg.Request) []byte { return size(1 << 31) })
+	f("wrong id", time.Second, nil, func(h protocol.RequestHeader, r kmsg.Request) []byte { h.CorrelationID++; return echo(h, r) })
+	f("half a frame", 50*time.Millisecond, context.DeadlineExceeded, func(h protocol.RequestHeader, r kmsg.Request) []byte { return echo(h, r)[:20] })
+	f("silence", 50*time.Millisecond, context.DeadlineExceeded, func(protocol.RequestHeader, kmsg.Request) []byte {
+		<-stall
+		return nil
+	})
+}
+
+func TestRequestWithoutADeadlineEndsByTheDialersTimeout(t *testing.T) {
+	stall := make(chan struct{})
+	defer close(stall)
+	d := broker(t, func(protocol.RequestHeader, kmsg.Request) []byte { <-stall; return nil })
+	d.Timeout = 50 * time.Millisecond
+	c, err := d.Dial(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	if _, err := c.Do(context.Background(), metadata(12)); !errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("%v", err)
+	}
+}
+
+func TestCloseFailsTheRequestUnderWay(t *testing.T) {
+	arrived, stall := make(chan struct{}), make(chan struct{})
+	defer close(stall)
+	d := broker(t, func(protocol.RequestHeader, kmsg.Request) []byte { close(arrived); <-stall; return nil })
+	c, err := d.Dial(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan error, 1)
+	go func() { _, err := c.Do(context.Background(), metadata(12)); done <- err }()
+	<-arrived
+	c.Close()
+	if err := <-done; err == nil {
+		t.Error("no error")
+	}
+}
