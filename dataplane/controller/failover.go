@@ -325,7 +325,9 @@ func (t *term) answered(s *sender, it item, resp kmsg.Response) bool {
 		code = r.ErrorCode
 		for _, tr := range r.Topics {
 			for _, p := range tr.Partitions {
-				if p.ErrorCode != 0 {
+				// After a failover brokers are told what most of them have: that
+				// epoch again is "stale" to them, and nothing is amiss.
+				if p.ErrorCode != 0 && p.ErrorCode != kerr.StaleControllerEpoch.Code {
 					t.c.log.Warn("broker refused a partition", "broker", s.broker.ID, "topic id", tr.TopicID, "partition", p.Partition, "err", kerr.ErrorForCode(p.ErrorCode))
 				}
 			}
