@@ -400,3 +400,18 @@ func TestSessionLossReelectsAndReregisters(t *testing.T) {
 	c.await("again", func() bool { return ctl.Active() && ctl.Epoch() > epoch && c.brokers[1].epoch > old })
 	c.create(ctl, "u", []int32{1})
 }
+
+func TestControllersNextLifeTakesOfficeWhileItsOldSessionLives(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t, 1, 2)
+	c.brokers[1].control()
+	old := c.awaitController(1)
+	c.create(old, "t", []int32{2})
+	c.brokers[1].proxy.Cut() // as if killed: the session has another minute
+	next := c.start(1).control().ctl
+	c.awaitController(1)
+	if next.Epoch() != 2 || !old.Active() {
+		t.Fatalf("epoch %d; old one active %v", next.Epoch(), old.Active())
+	}
+	c.create(next, "u", []int32{1, 2})
+}
