@@ -200,7 +200,8 @@ func (c *Client) dial(ctx context.Context) (*session, error) {
 	s := &session{expired: make(chan struct{}), up: make(chan struct{}), done: make(chan struct{})}
 	ready := make(chan struct{}) // the callback must not run before s.conn is set
 	conn, events, err := zk.Connect(c.servers, c.cfg.SessionTimeout,
-		zk.WithLogger(zkLogger{c.log}), zk.WithLogInfo(false), zk.WithHostProvider(&hosts{HostProvider: zk.NewDNSHostProvider()}),
+		zk.WithLogger(zkLogger{c.log}), zk.WithLogInfo(false),
+		zk.WithHostProvider(&hosts{HostProvider: zk.NewDNSHostProvider()}), zk.WithDialer(dialer(c.cfg.SessionTimeout)),
 		zk.WithEventCallback(func(ev zk.Event) {
 			<-ready
 			c.event(s, ev)

@@ -1,6 +1,7 @@
 package coordination
 
 import (
+	"net"
 	"time"
 
 	"github.com/go-zookeeper/zk"
@@ -35,4 +36,39 @@ func (h *hosts) Next() (server string, retryStart bool) {
 func (h *hosts) Connected() {
 	h.quick = 0
 	h.HostProvider.Connected()
+}
+
+// dialer opens connections whose first reply, the granting of the session, is
+// bounded. The library waits for it for almost seven session timeouts, and a
+// server that is just starting may accept a connection and never answer it.
+func dialer(sessionTimeout time.Duration) zk.Dialer {
+	patience := min(max(sessionTimeout/4, time.Second), 3*time.Second)
+	return func(network, address string, timeout time.Duration) (net.Conn, error) {
+		c, err := net.DialTimeout(network, address, timeout)
+		if err != nil {
+			return nil, err
+		}
+		return &firstReply{Conn: c, until: time.Now().Add(patience)}, nil
+	}
+}
+
+// firstReply shortens read deadlines until something has been read. The
+// library's loop is its only reader.
+type firstReply struct {
+	net.Conn
+	until time.Time
+	seen  bool
+}
+
+func (c *firstReply) SetReadDeadline(t time.Time) error {
+	if !c.seen && !t.IsZero() && t.After(c.until) {
+		t = c.until
+	}
+	return c.Conn.SetReadDeadline(t)
+}
+
+func (c *firstReply) Read(b []byte) (int, error) {
+	n, err := c.Conn.Read(b)
+	c.seen = c.seen || n > 0
+	return n, err
 }

@@ -125,7 +125,8 @@ maxSessionTimeout=120000
 			return fmt.Errorf("zktest: ZooKeeper ended at once: %s", bytes.TrimSpace(tail))
 		default:
 		}
-		if out, err := s.Command("ruok"); err == nil && out == "imok" {
+		// "ruok" is answered before the server serves.
+		if out, err := s.Command("srvr"); err == nil && strings.HasPrefix(out, "Zookeeper version") {
 			return nil
 		}
 		time.Sleep(25 * time.Millisecond) // the process boundary: nothing to wait on
@@ -141,7 +142,7 @@ func (s *Server) Command(word string) (string, error) {
 		return "", err
 	}
 	defer c.Close()
-	c.SetDeadline(time.Now().Add(5 * time.Second))
+	c.SetDeadline(time.Now().Add(time.Second)) // one that is just starting may never answer
 	if _, err := io.WriteString(c, word); err != nil {
 		return "", err
 	}
