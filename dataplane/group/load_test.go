@@ -61,7 +61,16 @@ func TestLoading(t *testing.T) {
 		if got := string(e.syncAsync(ids[1], gen, nil).wait().MemberAssignment); got != "a-"+ids[1] {
 			t.Errorf("assignment %q", got)
 		}
-		time.Sleep(11 * time.Second) // loaded members have sessions, too
+	})
+}
+
+func TestLoadedMembersHaveSessions(t *testing.T) {
+	run(t, Config{}, func(e *env) {
+		e.stable(2)
+		e.move()
+		time.Sleep(9 * time.Second)
+		e.wantState("Stable")
+		time.Sleep(2 * time.Second)
 		e.wantState("Empty")
 	})
 }

@@ -217,10 +217,11 @@ func TestOffsetsExpire(t *testing.T) {
 	cfg := Config{OffsetsRetention: 7 * day}
 	t.Run("of an empty group from when it became empty", func(t *testing.T) {
 		run(t, cfg, func(e *env) {
-			ids, gen := e.stable(1)
-			for range 10 {
-				wantCode(t, e.commit(ids[0], gen, "t", 0, 1), nil)
-				time.Sleep(5 * time.Second)
+			ids, gen := e.stable(1, func(r *kmsg.JoinGroupRequest) { r.SessionTimeoutMillis = 1_800_000 })
+			wantCode(t, e.commit(ids[0], gen, "t", 0, 1), nil)
+			for range 5 * 24 * 4 {
+				time.Sleep(15 * time.Minute)
+				wantCode(t, e.heartbeat(ids[0], gen), nil)
 			}
 			e.leave(kmsg.LeaveGroupRequestMember{MemberID: ids[0]})
 			time.Sleep(6 * day)
