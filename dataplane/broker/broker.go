@@ -22,6 +22,7 @@ import (
 	"penstock/dataplane/metadata"
 	"penstock/dataplane/meter"
 	"penstock/dataplane/partition"
+	"penstock/dataplane/protocol"
 	"penstock/dataplane/purgatory"
 	"penstock/dataplane/replication"
 )
@@ -56,6 +57,7 @@ type Broker struct {
 	logins      map[string]*auth.Server // by listener
 	handler     *handler.Handler
 	listeners   []*listener.Listener
+	buffers     *protocol.Pool // of frames, in and out
 }
 
 type stopStep struct {

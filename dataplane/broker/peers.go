@@ -15,6 +15,7 @@ import (
 	"penstock/dataplane/coordination"
 	"penstock/dataplane/metadata"
 	"penstock/dataplane/peer"
+	"penstock/dataplane/protocol"
 )
 
 // dialer makes connections to other brokers on the inter-broker listener, with
@@ -24,10 +25,11 @@ type dialer struct {
 	user, password string
 	timeout        time.Duration
 	clientID       string
+	buffers        *protocol.Pool
 }
 
 func (d *dialer) dial(ctx context.Context, addr string) (*peer.Conn, error) {
-	p := peer.Dialer{Addr: addr, ClientID: d.clientID, User: d.user, Password: d.password, Timeout: d.timeout}
+	p := peer.Dialer{Addr: addr, ClientID: d.clientID, User: d.user, Password: d.password, Timeout: d.timeout, Buffers: d.buffers}
 	return p.Dial(ctx)
 }
 

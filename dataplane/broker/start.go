@@ -34,11 +34,11 @@ import (
 
 // Start brings a broker up and returns when it serves. ctx bounds the start
 // only. On an error everything started is stopped again.
-func Start(ctx context.Context, cfg *config.Broker, log *slog.Logger) (b *Broker, err error) {
+func Start(ctx context.Context, cfg *config.Broker, log *slog.Logger) (_ *Broker, err error) {
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
 	}
-	b = &Broker{cfg: cfg, log: log.With("broker", cfg.ID)}
+	b := &Broker{cfg: cfg, log: log.With("broker", cfg.ID)}
 	b.epoch.Store(-1)
 	b.ctx, b.cancel = context.WithCancel(context.Background())
 	b.onStop("background work", func(context.Context) error { b.cancel(); return nil })
@@ -92,14 +92,14 @@ func (b *Broker) openDirs(context.Context) error {
 func (b *Broker) bind(context.Context) error {
 	memory := admission.NewMemory(requestMemory(b.cfg))
 	conns := admission.NewConnections(connectionLimits(b.cfg))
-	pool := protocol.NewPool()
+	b.buffers = protocol.NewPool()
 	b.logins = map[string]*auth.Server{}
 	for _, e := range b.cfg.Listeners {
 		if strings.HasSuffix(e.Protocol, "SSL") {
 			return fmt.Errorf("listener %s: TLS is not served yet", e.Name)
 		}
 		lc := listener.Config{
-			Name: e.Name, Addr: e.Addr(), SASL: e.SASL(), Limits: conns, Buffers: pool,
+			Name: e.Name, Addr: e.Addr(), SASL: e.SASL(), Limits: conns, Buffers: b.buffers,
 			Handler:     func(r *listener.Request) { b.handler.Serve(r) },
 			OnLocalDone: b.chargeRequest, OnSent: b.chargeNetwork,
 			MaxFrame: b.cfg.SocketRequestMaxBytes, IdleTimeout: b.cfg.ConnectionsMaxIdle, Logger: b.log,
@@ -188,7 +188,7 @@ func (b *Broker) identify(ctx context.Context) error {
 	}
 	b.dialer = &dialer{
 		listener: b.cfg.InterBrokerListener, user: user, password: password,
-		timeout: b.cfg.ReplicaSocketTimeout, clientID: "broker-" + strconv.Itoa(int(b.cfg.ID)),
+		timeout: b.cfg.ReplicaSocketTimeout, clientID: "broker-" + strconv.Itoa(int(b.cfg.ID)), buffers: b.buffers,
 	}
 	b.controllers = &controllerLink{dialer: b.dialer, metadata: b.metadata, zk: b.zk}
 	b.onStop("controller link", func(context.Context) error { b.controllers.close(); return nil })

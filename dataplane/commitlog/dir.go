@@ -1,7 +1,19 @@
 package commitlog
 
 import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"path/filepath"
+	"regexp"
+	"sort"
+	"strconv"
+	"strings"
+	"sync"
 	"time"
+
+	"github.com/google/uuid"
 
 	"penstock/dataplane/protocol"
 	"penstock/dataplane/vfs"
@@ -14,65 +26,200 @@ const (
 	LogStartCheckpoint      = "log-start-offset-checkpoint"
 )
 
-// MetaProperties is the file meta.properties of a log dir (version 0).
-type MetaProperties struct {
-	ClusterID string
-	BrokerID  int32             // -1 if absent
-	Other     map[string]string // keys we do not know, kept
+const (
+	lockFile          = ".lock"
+	cleanShutdownFile = ".kafka_cleanshutdown"
+	metaFile          = "meta.properties"
+	deleteDirSuffix   = "-delete"
+	maxNameLength     = 255
+)
+
+// Dir is one folder of log.dirs. Its methods may be called concurrently.
+type Dir struct {
+	fs    vfs.FS
+	path  string
+	clean bool
+	lock  io.Closer
+
+	mu     sync.Mutex           // also keeps two writers of one checkpoint apart
+	marked map[string]time.Time // -delete folders of this life, by path
+	closed bool
 }
 
-// Dir is one folder of log.dirs.
-type Dir struct{}
-
 // OpenDir makes the folder if missing, takes its lock file, reads and removes the
-// clean shutdown marker, and forgets half-written temporary files.
-func OpenDir(fs vfs.FS, path string) (*Dir, error) { panic("unfinished") }
+// clean shutdown marker, and removes half-written temporary files.
+func OpenDir(fsys vfs.FS, path string) (*Dir, error) {
+	if err := fsys.MkdirAll(path); err != nil {
+		return nil, storageErr("mkdir", path, err)
+	}
+	lock, err := fsys.Lock(filepath.Join(path, lockFile))
+	if err != nil {
+		return nil, err
+	}
+	d := &Dir{fs: fsys, path: path, lock: lock, marked: map[string]time.Time{}}
+	if err := d.prepare(); err != nil {
+		return nil, errors.Join(err, lock.Close())
+	}
+	return d, nil
+}
+
+func (d *Dir) prepare() error {
+	es, err := d.fs.ReadDir(d.path)
+	if err != nil {
+		return storageErr("list", d.path, err)
+	}
+	for _, e := range es {
+		if e.Name == cleanShutdownFile {
+			d.clean = true
+		} else if e.Dir || !strings.HasSuffix(e.Name, ".tmp") {
+			continue
+		}
+		if err := removeIfThere(d.fs, filepath.Join(d.path, e.Name)); err != nil {
+			return err
+		}
+	}
+	// The marker must not come back when this life ends in a power cut.
+	return storageErr("sync", d.path, d.fs.SyncDir(d.path))
+}
 
 // Path is the folder.
-func (d *Dir) Path() string { panic("unfinished") }
+func (d *Dir) Path() string { return d.path }
 
 // CleanShutdown tells that the last owner closed everything in order.
-func (d *Dir) CleanShutdown() bool { panic("unfinished") }
+func (d *Dir) CleanShutdown() bool { return d.clean }
 
-// Meta reads meta.properties; ok is false if there is none yet.
-func (d *Dir) Meta() (m MetaProperties, ok bool, err error) { panic("unfinished") }
+// Partitions lists the partitions that have a folder here, sorted.
+func (d *Dir) Partitions() ([]protocol.TopicPartition, error) {
+	es, err := d.fs.ReadDir(d.path)
+	if err != nil {
+		return nil, storageErr("list", d.path, err)
+	}
+	var out []protocol.TopicPartition
+	for _, e := range es {
+		if tp, ok := parsePartitionDir(e.Name); ok && e.Dir {
+			out = append(out, tp)
+		}
+	}
+	return out, nil
+}
 
-// WriteMeta writes meta.properties durably.
-func (d *Dir) WriteMeta(m MetaProperties) error { panic("unfinished") }
+var topicName = regexp.MustCompile(`^[a-zA-Z0-9._-]{1,249}$`)
 
-// Partitions lists the partitions that have a folder here.
-func (d *Dir) Partitions() ([]protocol.TopicPartition, error) { panic("unfinished") }
+// parsePartitionDir reads topic-partition. Folders of Kafka's with a suffix (-delete,
+// -future, -stray) do not match, as that is not a number.
+func parsePartitionDir(name string) (tp protocol.TopicPartition, ok bool) {
+	i := strings.LastIndexByte(name, '-')
+	if i < 1 || !topicName.MatchString(name[:i]) {
+		return tp, false
+	}
+	p, err := strconv.ParseInt(name[i+1:], 10, 32)
+	if err != nil || p < 0 || strconv.FormatInt(p, 10) != name[i+1:] {
+		return tp, false
+	}
+	return protocol.TopicPartition{Topic: name[:i], Partition: int32(p)}, true
+}
 
 // PartitionPath is the folder of a partition.
-func (d *Dir) PartitionPath(tp protocol.TopicPartition) string { panic("unfinished") }
+func (d *Dir) PartitionPath(tp protocol.TopicPartition) string {
+	return filepath.Join(d.path, tp.String())
+}
 
 // ReadCheckpoint reads one of the checkpoint files; a missing one is empty.
 func (d *Dir) ReadCheckpoint(name string) (map[protocol.TopicPartition]int64, error) {
-	panic("unfinished")
+	path := filepath.Join(d.path, name)
+	b, err := vfs.ReadFile(d.fs, path, maxCheckpointSize)
+	if errors.Is(err, fs.ErrNotExist) {
+		return map[protocol.TopicPartition]int64{}, nil
+	}
+	if err != nil {
+		return nil, storageErr("read", path, err)
+	}
+	m, err := parseOffsets(b)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	return m, nil
 }
 
 // WriteCheckpoint replaces a checkpoint file durably.
 func (d *Dir) WriteCheckpoint(name string, offsets map[protocol.TopicPartition]int64) error {
-	panic("unfinished")
+	lines := make([]string, 0, len(offsets))
+	for tp, o := range offsets {
+		lines = append(lines, fmt.Sprintf("%s %d %d", tp.Topic, tp.Partition, o))
+	}
+	sort.Strings(lines)
+	return d.write(name, formatCheckpoint(lines))
+}
+
+func (d *Dir) write(name string, b []byte) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	path := filepath.Join(d.path, name)
+	return storageErr("write", path, vfs.WriteFileAtomic(d.fs, path, b))
 }
 
 // MarkDeleted renames a partition's folder to its -delete name, to be removed by
-// SweepDeleted. The partition's Log must be closed.
-func (d *Dir) MarkDeleted(tp protocol.TopicPartition) error { panic("unfinished") }
+// SweepDeleted. The partition's Log must be closed. A missing folder is no error.
+func (d *Dir) MarkDeleted(tp protocol.TopicPartition) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	suffix := fmt.Sprintf("-%d.%s%s", tp.Partition, strings.ReplaceAll(uuid.NewString(), "-", ""), deleteDirSuffix)
+	topic := tp.Topic[:min(len(tp.Topic), maxNameLength-len(suffix))]
+	from, to := d.PartitionPath(tp), filepath.Join(d.path, topic+suffix)
+	if err := d.fs.Rename(from, to); errors.Is(err, fs.ErrNotExist) {
+		return nil
+	} else if err != nil {
+		return storageErr("rename", from, err)
+	}
+	d.marked[to] = time.Now()
+	return storageErr("sync", d.path, d.fs.SyncDir(d.path))
+}
 
 // SweepDeleted removes the -delete folders that were marked at least delay ago
 // (those of an earlier life at once) and tells how many are left.
 func (d *Dir) SweepDeleted(now time.Time, delay time.Duration) (left int, err error) {
-	panic("unfinished")
+	es, err := d.fs.ReadDir(d.path)
+	if err != nil {
+		return 0, storageErr("list", d.path, err)
+	}
+	for _, e := range es {
+		if !e.Dir || !strings.HasSuffix(e.Name, deleteDirSuffix) || !strings.Contains(e.Name, ".") {
+			continue
+		}
+		path := filepath.Join(d.path, e.Name)
+		d.mu.Lock()
+		at, ours := d.marked[path]
+		d.mu.Unlock()
+		if ours && now.Sub(at) < delay {
+			left++
+			continue
+		}
+		if rerr := d.fs.RemoveAll(path); rerr != nil {
+			err = errors.Join(err, storageErr("remove", path, rerr))
+			left++
+			continue
+		}
+		d.mu.Lock()
+		delete(d.marked, path)
+		d.mu.Unlock()
+	}
+	return left, err
 }
 
-// Close releases the lock; with clean it writes the clean shutdown marker first.
-func (d *Dir) Close(clean bool) error { panic("unfinished") }
-
-// ReadTopicID reads partition.metadata in a partition's folder; ok is false if there is none.
-func ReadTopicID(fs vfs.FS, partitionDir string) (id protocol.UUID, ok bool, err error) {
-	panic("unfinished")
+// Close releases the lock; with clean it writes the clean shutdown marker first,
+// which promises that every log was closed without error and that the checkpoints
+// were written.
+func (d *Dir) Close(clean bool) error {
+	d.mu.Lock()
+	if d.closed {
+		d.mu.Unlock()
+		return nil
+	}
+	d.closed = true
+	d.mu.Unlock()
+	var err error
+	if clean {
+		err = d.write(cleanShutdownFile, []byte(`{"version":0,"brokerEpoch":-1}`))
+	}
+	return errors.Join(err, d.lock.Close())
 }
-
-// WriteTopicID writes partition.metadata durably; it must precede any data.
-func WriteTopicID(fs vfs.FS, partitionDir string, id protocol.UUID) error { panic("unfinished") }

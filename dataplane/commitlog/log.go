@@ -1,13 +1,50 @@
 package commitlog
 
 import (
+	"errors"
+	"log/slog"
+	"math/rand/v2"
+	"sort"
+	"sync"
+	"sync/atomic"
 	"time"
 
+	"penstock/dataplane/recordbatch"
 	"penstock/dataplane/vfs"
 )
 
 // Log is one partition's log.
-type Log struct{}
+type Log struct {
+	fs     vfs.FS
+	dir    string
+	now    func() time.Time
+	logger *slog.Logger
+	bg     func(func()) // nil: a goroutine; tests choose the moment
+	wg     sync.WaitGroup
+
+	// Read without Log.mu. start <= end; segs is never empty and never changed in place.
+	start, end atomic.Int64
+	recovery   atomic.Int64
+	segs       atomic.Pointer[[]*segment]
+	epochs     *epochs
+	closed     atomic.Bool
+
+	flushMu sync.Mutex // one flush at a time; taken before mu
+
+	mu        sync.Mutex
+	cfg       Config
+	producers producers
+	failed    error         // a failed write or sync that leaves the files in doubt
+	cuts      int           // number of truncations, so that a flush notices one
+	dirDirty  bool          // names were made that are not yet durable
+	snapshots []string      // written but not yet synced
+	deleted   []deletedFile // wait for removal
+}
+
+type deletedFile struct {
+	path string
+	at   time.Time
+}
 
 // AppendInfo is what an append did.
 type AppendInfo struct {
@@ -21,120 +58,241 @@ type AppendInfo struct {
 	Duplicate      bool // nothing was appended; the offsets are those of the first time
 }
 
-// Open loads the log in dir, making the folder if it is missing.
-func Open(fs vfs.FS, dir string, cfg Config, o OpenOptions) (*Log, error) { panic("unfinished") }
-
-// AppendLeader assigns offsets from the end of the log and the leader epoch to
-// batches, in place, checks producer sequences and appends with one write. The
-// batches must have passed recordbatch.Validate. Errors: OUT_OF_ORDER_SEQUENCE_NUMBER,
-// INVALID_PRODUCER_EPOCH, INVALID_TXN_STATE, RECORD_LIST_TOO_LARGE (more than
-// segment.bytes), KAFKA_STORAGE_ERROR; then nothing was appended.
-func (l *Log) AppendLeader(batches []byte, leaderEpoch int32) (AppendInfo, error) {
-	panic("unfinished")
-}
-
-// AppendFollower appends batches as a leader sent them. The first batch must not
-// begin before the end of the log (ErrOffsetMismatch); a gap is allowed, as
-// compaction leaves them. A cut last batch is ignored. Leader epochs are learnt
-// from the batches.
-func (l *Log) AppendFollower(batches []byte) (AppendInfo, error) { panic("unfinished") }
-
-// Slice is a run of whole batches in one segment file, pinned until Close.
-type Slice struct {
-	File        vfs.File
-	Pos         int64 // byte position of the first batch
-	Len         int   // bytes; 0 = nothing (File is nil then)
-	FirstOffset int64 // base offset of the first batch; may be below the offset asked for
-	LastOffset  int64 // of the last batch; -1 if empty
-}
-
-// Close unpins; the slice may not be read after. It may be called again.
-func (s *Slice) Close() {}
-
-// ReadInto reads the slice into p, at most Len bytes.
-func (s *Slice) ReadInto(p []byte) (int, error) { panic("unfinished") }
-
-// Read finds the batches from the one that holds offset from up to, not including,
-// the one that holds upTo (also bounded by the log's end), at most maxBytes. With
-// minOneBatch the first batch comes whole even if it is larger. A read ends with
-// its segment. OFFSET_OUT_OF_RANGE if from is below the start or above the end.
-func (l *Log) Read(from int64, maxBytes int, upTo int64, minOneBatch bool) (Slice, error) {
-	panic("unfinished")
-}
-
 // StartOffset is the first offset that may be read.
-func (l *Log) StartOffset() int64 { panic("unfinished") }
+func (l *Log) StartOffset() int64 { return l.start.Load() }
 
 // EndOffset is the offset of the next record (LEO).
-func (l *Log) EndOffset() int64 { panic("unfinished") }
+func (l *Log) EndOffset() int64 { return l.end.Load() }
 
 // RecoveryPoint is the offset below which everything was synced to disk.
-func (l *Log) RecoveryPoint() int64 { panic("unfinished") }
+func (l *Log) RecoveryPoint() int64 { return l.recovery.Load() }
 
 // Size is the length of all segments in bytes.
-func (l *Log) Size() int64 { panic("unfinished") }
-
-// Dir is the log's folder.
-func (l *Log) Dir() string { panic("unfinished") }
-
-// SetConfig replaces the settings; it takes effect from the next append on.
-func (l *Log) SetConfig(c Config) {}
-
-// OffsetForTimestamp finds the first record in log order whose timestamp is at
-// least ts (ms) and whose offset is below upTo, with its own timestamp and leader epoch.
-func (l *Log) OffsetForTimestamp(ts, upTo int64) (offset, timestamp int64, epoch int32, found bool, err error) {
-	panic("unfinished")
+func (l *Log) Size() int64 {
+	var n int64
+	for _, s := range l.segments() {
+		n += s.bytes()
+	}
+	return n
 }
 
-// MaxTimestampOffset finds the first record that has the log's largest timestamp.
-func (l *Log) MaxTimestampOffset() (offset, timestamp int64, epoch int32, found bool, err error) {
-	panic("unfinished")
+// Dir is the log's folder.
+func (l *Log) Dir() string { return l.dir }
+
+// SetConfig replaces the settings; it takes effect from the next append on (the
+// limit of index files from the next segment on).
+func (l *Log) SetConfig(c Config) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.cfg = c.withDefaults()
 }
 
 // LatestEpoch is the newest leader epoch in the log; ok is false for none.
-func (l *Log) LatestEpoch() (epoch int32, ok bool) { panic("unfinished") }
+func (l *Log) LatestEpoch() (epoch int32, ok bool) { return l.epochs.latest() }
 
 // EpochStart is the offset at which an epoch that the log knows begins.
-func (l *Log) EpochStart(epoch int32) (start int64, ok bool) { panic("unfinished") }
+func (l *Log) EpochStart(epoch int32) (start int64, ok bool) { return l.epochs.start(epoch) }
 
 // EpochAt is the leader epoch of the record at offset; ok is false if unknown.
-func (l *Log) EpochAt(offset int64) (epoch int32, ok bool) { panic("unfinished") }
+func (l *Log) EpochAt(offset int64) (epoch int32, ok bool) { return l.epochs.at(offset) }
 
-// EndOffsetForEpoch is where the largest known epoch not above epoch ends (KIP-279).
-// Undefined is (-1, -1).
-func (l *Log) EndOffsetForEpoch(epoch int32) (foundEpoch int32, end int64) { panic("unfinished") }
+// EndOffsetForEpoch is where the largest known epoch not above epoch ends (KIP-279):
+// the log's end for the latest epoch, undefined (-1, -1) for a newer one, the start of
+// the first epoch for an older one than all.
+func (l *Log) EndOffsetForEpoch(epoch int32) (foundEpoch int32, end int64) {
+	return l.epochs.endOffset(epoch, l.end.Load())
+}
 
 // AssignEpochStart records that epoch begins at start; a no-op if not news.
-func (l *Log) AssignEpochStart(epoch int32, start int64) error { panic("unfinished") }
-
-// TruncateTo drops everything at and above offset; false if there was nothing to drop.
-// A batch that holds offset in its middle goes whole. The caller must write the
-// recovery-point checkpoint after it, since the recovery point may have moved back.
-func (l *Log) TruncateTo(offset int64) (bool, error) { panic("unfinished") }
-
-// TruncateFullyAndStartAt drops everything and starts anew at offset.
-func (l *Log) TruncateFullyAndStartAt(offset int64) error { panic("unfinished") }
-
-// IncrementStartOffset moves the start up (DeleteRecords); a lower one is ignored.
-// OFFSET_OUT_OF_RANGE above the end. That offset <= high watermark is the caller's check.
-func (l *Log) IncrementStartOffset(offset int64) (bool, error) { panic("unfinished") }
-
-// DeleteOldSegments applies retention by start offset, size and time to segments
-// that end at or below hw, and tells how many went. Files are renamed to .deleted.
-func (l *Log) DeleteOldSegments(now time.Time, hw int64) (int, error) { panic("unfinished") }
-
-// RemoveDeleted removes .deleted files whose delay is over and tells how many are left.
-func (l *Log) RemoveDeleted(now time.Time) (left int, err error) { panic("unfinished") }
+func (l *Log) AssignEpochStart(epoch int32, start int64) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if err := l.usable(); err != nil {
+		return err
+	}
+	return l.epochs.assign(epoch, start)
+}
 
 // ExpireProducers forgets idle idempotent producers.
-func (l *Log) ExpireProducers(now time.Time) {}
+func (l *Log) ExpireProducers(now time.Time) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.producers.expire(now, l.cfg.ProducerExpiry)
+}
+
+func (l *Log) segments() []*segment { return *l.segs.Load() }
+
+// active is the last segment, the one that is appended to.
+func (l *Log) active() *segment { s := l.segments(); return s[len(s)-1] }
+
+func (l *Log) setSegments(s []*segment) { l.segs.Store(&s) }
+
+// find is the place of the segment that may hold offset: the last whose base is not
+// above it, or the first.
+func find(segs []*segment, offset int64) int {
+	return max(0, sort.Search(len(segs), func(i int) bool { return segs[i].base > offset })-1)
+}
+
+// usable tells whether the log may be changed. REQUIRES: mu held.
+func (l *Log) usable() error {
+	if l.closed.Load() {
+		return ErrClosed
+	}
+	return l.failed
+}
+
+// fail makes the log refuse all changes from now on: after a failed sync nobody
+// knows what is on disk, and trying again would only pretend. REQUIRES: mu held.
+func (l *Log) fail(err error) error {
+	if err != nil && l.failed == nil {
+		l.failed = err
+		l.logger.Error("log failed", "dir", l.dir, "error", err)
+	}
+	return err
+}
+
+// newActive creates an empty segment at base. REQUIRES: mu held.
+func (l *Log) newActive(base int64) (*segment, error) {
+	s, err := createSegment(l.fs, l.dir, base, &l.cfg, l.now())
+	if err != nil {
+		return nil, err
+	}
+	if j := min(l.cfg.SegmentJitter, l.cfg.SegmentAge); j > 0 {
+		s.jitter = time.Duration(rand.Int64N(int64(j)))
+	}
+	l.dirDirty = true
+	return s, nil
+}
 
 // Flush syncs everything appended so far and moves the recovery point to the end.
-func (l *Log) Flush() error { panic("unfinished") }
+func (l *Log) Flush() error { return l.flushTo(-1) }
+
+// flushTo syncs what lies below offset (-1: all) without holding mu over the syncs.
+func (l *Log) flushTo(offset int64) error {
+	l.flushMu.Lock()
+	defer l.flushMu.Unlock()
+	l.mu.Lock()
+	if err := l.usable(); err != nil {
+		l.mu.Unlock()
+		return err
+	}
+	// A truncation may have been faster than a flush that was asked for.
+	if end := l.end.Load(); offset < 0 || offset > end {
+		offset = end
+	}
+	point, cuts, dirDirty, snapshots := l.recovery.Load(), l.cuts, l.dirDirty, l.snapshots
+	l.dirDirty, l.snapshots = false, nil
+	segs := l.segments()
+	l.mu.Unlock()
+
+	var err error
+	if offset > point {
+		for _, s := range segs[find(segs, point):] {
+			if s.base < offset && err == nil {
+				err = s.sync()
+			}
+		}
+	}
+	for _, path := range snapshots {
+		if err == nil && vfs.Exists(l.fs, path) {
+			err = syncFile(l.fs, path)
+		}
+	}
+	if err == nil && dirDirty {
+		err = storageErr("sync", l.dir, l.fs.SyncDir(l.dir))
+	}
+
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if err != nil {
+		return l.fail(err)
+	}
+	if cuts == l.cuts && offset > l.recovery.Load() {
+		l.recovery.Store(offset)
+	}
+	return nil
+}
+
+func syncFile(fsys vfs.FS, path string) error {
+	f, err := fsys.Open(path, false)
+	if err != nil {
+		return nil // deleted meanwhile
+	}
+	err = f.Sync()
+	return storageErr("sync", path, errors.Join(err, f.Close()))
+}
 
 // Close flushes, writes the producer snapshot and closes the files. Slices in use
-// stay readable.
-func (l *Log) Close() error { panic("unfinished") }
+// stay readable. An error means that the next start must not count as clean.
+func (l *Log) Close() error {
+	if l.closed.Load() {
+		return nil
+	}
+	l.wg.Wait()
+	ferr := l.Flush()
+	l.flushMu.Lock()
+	defer l.flushMu.Unlock()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.closed.Swap(true) {
+		return nil
+	}
+	if ferr == nil {
+		end := l.end.Load()
+		ferr = errors.Join(l.active().finish(), l.active().sync(), writeSnapshot(l.fs, l.dir, end, &l.producers, true),
+			l.keepSnapshots(end), storageErr("sync", l.dir, l.fs.SyncDir(l.dir)))
+	}
+	return errors.Join(ferr, l.closeSegments())
+}
 
 // Delete closes without flushing and removes the folder.
-func (l *Log) Delete() error { panic("unfinished") }
+func (l *Log) Delete() error {
+	err := l.abandon()
+	if rerr := storageErr("remove", l.dir, l.fs.RemoveAll(l.dir)); rerr != nil {
+		return errors.Join(err, rerr)
+	}
+	return err
+}
+
+// abandon closes the files as they are.
+func (l *Log) abandon() error {
+	l.wg.Wait()
+	l.flushMu.Lock()
+	defer l.flushMu.Unlock()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.closed.Swap(true) {
+		return nil
+	}
+	return l.closeSegments()
+}
+
+func (l *Log) closeSegments() error {
+	var errs []error
+	for _, s := range l.segments() {
+		errs = append(errs, s.close())
+	}
+	return errors.Join(errs...)
+}
+
+// background runs f beside the caller until Close waits for it. REQUIRES: mu held.
+func (l *Log) background(f func()) {
+	if l.bg != nil {
+		l.bg(f)
+		return
+	}
+	l.wg.Go(f)
+}
+
+// batchesOf tells records and sanity of checked batches.
+func batchesOf(batches []byte, fn func(b recordbatch.Batch) error) error {
+	for b, err := range recordbatch.Split(batches) {
+		if err != nil {
+			return err
+		}
+		if err := fn(b); err != nil {
+			return err
+		}
+	}
+	return nil
+}

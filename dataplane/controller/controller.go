@@ -70,10 +70,12 @@ func New(cfg Config) (*Controller, error) {
 
 // Start takes part in the election. The broker must be registered, and its hook
 // for new sessions (which registers it again) must have been added before: the
-// controller adds its own, which comes after it.
-func (c *Controller) Start() {
+// controller adds its own, which comes after it. Start returns when the first
+// election is over, whoever has won it; with ctx's error if it takes longer, in
+// which case the controller goes on trying and must be stopped.
+func (c *Controller) Start(ctx context.Context) error {
 	if c.started.Swap(true) {
-		return
+		return errors.New("controller: started twice")
 	}
 	c.cfg.ZK.OnExpired(func() {
 		if t := c.term.Load(); t != nil {
@@ -86,8 +88,18 @@ func (c *Controller) Start() {
 		return nil
 	})
 	c.unwatch = c.cfg.ZK.WatchData(coordination.ControllerPath, func() { c.queue.post("elect", c.elect) })
-	c.queue.post("elect", c.elect)
+	first := make(chan struct{})
+	c.queue.post("", func() error {
+		defer close(first)
+		return c.elect()
+	})
 	go c.run()
+	select {
+	case <-first:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
 }
 
 // Stop resigns, so that another broker is elected at once, and waits for every
@@ -221,13 +233,14 @@ func (c *Controller) elect() error {
 		c.drop("controller znode moved")
 	}
 	if id >= 0 {
-		if id == c.cfg.BrokerID {
-			// Left by an earlier life of this broker whose session has not ended
-			// yet, or by a term that we could not resign from. Its end wakes us.
-			c.log.Warn("the controller znode is that of an earlier term of this broker")
+		if id != c.cfg.BrokerID {
+			c.id.Store(id)
+			return nil
 		}
-		c.id.Store(id)
-		return nil
+		c.log.Info("removing the controller znode of an earlier term of this broker")
+		if err := c.cfg.ZK.ForgetController(ctx, id); err != nil {
+			return err
+		}
 	}
 	fence, other, won, err := c.cfg.ZK.ElectController(ctx, c.cfg.BrokerID)
 	if err != nil {

@@ -8,52 +8,13 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
-// Fetch handles OffsetFetch (versions 1 to 9; several groups from 8 on); done
-// is called before it returns. What was never committed is offset -1 without
-// an error, whether or not group, topic and partition exist. Null topics ask
-// for all that is committed. RequireStable makes no difference as long as no
-// transaction commits offsets.
-func (c *Coordinator) Fetch(req *kmsg.OffsetFetchRequest, done func(*kmsg.OffsetFetchResponse)) {
-	resp := kmsg.NewPtrOffsetFetchResponse()
-	resp.Version = req.Version
-	if req.Version >= 8 {
-		for _, rg := range req.Groups {
-			resp.Groups = append(resp.Groups, c.fetchGroup(rg))
-		}
-		done(resp)
-		return
-	}
-	// The older versions are one group of the newer form.
-	one := kmsg.OffsetFetchRequestGroup{Group: req.Group}
-	if req.Topics != nil {
-		one.Topics = make([]kmsg.OffsetFetchRequestGroupTopic, 0, len(req.Topics))
-	}
-	for _, t := range req.Topics {
-		one.Topics = append(one.Topics, kmsg.OffsetFetchRequestGroupTopic{Topic: t.Topic, Partitions: t.Partitions})
-	}
-	g := c.fetchGroup(one)
-	resp.ErrorCode = g.ErrorCode
-	if g.ErrorCode != 0 && req.Version < 2 { // no place for the error but the partitions
-		for _, t := range one.Topics {
-			g.Topics = append(g.Topics, unknownOffsets(t, g.ErrorCode))
-		}
-	}
-	for _, t := range g.Topics {
-		rt := kmsg.OffsetFetchResponseTopic{Topic: t.Topic}
-		for _, p := range t.Partitions {
-			rt.Partitions = append(rt.Partitions, kmsg.OffsetFetchResponseTopicPartition{
-				Partition: p.Partition, Offset: p.Offset, LeaderEpoch: p.LeaderEpoch, Metadata: p.Metadata, ErrorCode: p.ErrorCode,
-			})
-		}
-		resp.Topics = append(resp.Topics, rt)
-	}
-	done(resp)
-}
-
-func (c *Coordinator) fetchGroup(req kmsg.OffsetFetchRequestGroup) kmsg.OffsetFetchResponseGroup {
+// FetchGroup is one group's part of OffsetFetch (versions 1 to 9), in the form
+// that version 8 gave it. What was never committed is offset -1 without an
+// error, whether or not group, topic and partition exist. Null topics ask for
+// all that is committed.
+func (c *Coordinator) FetchGroup(req kmsg.OffsetFetchRequestGroup) kmsg.OffsetFetchResponseGroup {
 	resp := kmsg.NewOffsetFetchResponseGroup()
 	resp.Group = req.Group
-	var g *group
 	g, err := c.find(req.Group, false)
 	if err != nil {
 		resp.ErrorCode = err.Code
@@ -75,7 +36,7 @@ func (c *Coordinator) fetchGroup(req kmsg.OffsetFetchRequestGroup) kmsg.OffsetFe
 		}
 	case req.Topics != nil && (g == nil || g.state == stateDead):
 		for _, t := range req.Topics {
-			resp.Topics = append(resp.Topics, unknownOffsets(t, 0))
+			resp.Topics = append(resp.Topics, unknownOffsets(t))
 		}
 	default:
 		for _, t := range req.Topics {
@@ -86,7 +47,7 @@ func (c *Coordinator) fetchGroup(req kmsg.OffsetFetchRequestGroup) kmsg.OffsetFe
 }
 
 func (g *group) fetchTopic(t kmsg.OffsetFetchRequestGroupTopic) kmsg.OffsetFetchResponseGroupTopic {
-	rt := unknownOffsets(t, 0)
+	rt := unknownOffsets(t)
 	for i := range rt.Partitions {
 		if o, ok := g.offsets[t.Topic][rt.Partitions[i].Partition]; ok {
 			rp := &rt.Partitions[i]
@@ -97,12 +58,12 @@ func (g *group) fetchTopic(t kmsg.OffsetFetchRequestGroupTopic) kmsg.OffsetFetch
 }
 
 // unknownOffsets answers for partitions that nothing is known of.
-func unknownOffsets(t kmsg.OffsetFetchRequestGroupTopic, errorCode int16) kmsg.OffsetFetchResponseGroupTopic {
+func unknownOffsets(t kmsg.OffsetFetchRequestGroupTopic) kmsg.OffsetFetchResponseGroupTopic {
 	rt := kmsg.NewOffsetFetchResponseGroupTopic()
 	rt.Topic = t.Topic
 	for _, p := range t.Partitions {
 		rp := kmsg.NewOffsetFetchResponseGroupTopicPartition()
-		rp.Partition, rp.Offset, rp.Metadata, rp.ErrorCode = p, -1, new(""), errorCode
+		rp.Partition, rp.Offset, rp.Metadata = p, -1, new("")
 		rt.Partitions = append(rt.Partitions, rp)
 	}
 	return rt

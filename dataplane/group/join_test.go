@@ -283,9 +283,7 @@ func TestLeaveDuringRebalanceDoesNotBlockIt(t *testing.T) {
 		wantCode(t, g.poll().ErrorCode, nil)
 		// An id that was handed out blocks as well until it is given back.
 		id := e.join(joinReq(7, "")).MemberID
-		news := joinReq(7, ids[0])
-		news.Protocols[0].Metadata = []byte("other topics")
-		f = e.joinAsync(news)
+		f = e.joinAsync(changed(ids[0]))
 		g = e.joinAsync(joinReq(7, ids[1]))
 		f.mustWait()
 		e.leave(kmsg.LeaveGroupRequestMember{MemberID: id})
@@ -339,16 +337,48 @@ func TestSyncRefusals(t *testing.T) {
 }
 
 func TestAssignmentThatCannotBeStored(t *testing.T) {
+	for _, c := range []struct{ stored, told *kerr.Error }{
+		{kerr.NotEnoughReplicas, kerr.CoordinatorNotAvailable},
+		{kerr.RequestTimedOut, kerr.RebalanceInProgress},
+		{kerr.NotLeaderForPartition, kerr.NotCoordinator},
+		{kerr.MessageTooLarge, kerr.UnknownServerError},
+	} {
+		t.Run(c.stored.Message, func(t *testing.T) {
+			run(t, Config{}, func(e *env) {
+				ids, _ := e.stable(2)
+				f0, f1 := e.joinAsync(joinReq(7, ids[0])), e.joinAsync(joinReq(7, ids[1]))
+				gen := f0.wait().Generation
+				f1.wait()
+				e.log.set(func(l *memLog) { l.fail = c.stored })
+				s1 := e.syncAsync(ids[1], gen, nil)
+				s0 := e.syncAsync(ids[0], gen, nil)
+				wantCode(t, s0.wait().ErrorCode, c.told)
+				wantCode(t, s1.wait().ErrorCode, c.told)
+				e.wantState("PreparingRebalance")
+			})
+		})
+	}
+}
+
+func TestIDThatNeverComesBackBlocksForASessionOnly(t *testing.T) {
 	run(t, Config{}, func(e *env) {
-		ids, _ := e.stable(2)
-		f0, f1 := e.joinAsync(joinReq(7, ids[0])), e.joinAsync(joinReq(7, ids[1]))
-		gen := f0.wait().Generation
-		f1.wait()
-		e.log.set(func(l *memLog) { l.fail = kerr.NotEnoughReplicas })
-		s1 := e.syncAsync(ids[1], gen, nil)
-		s0 := e.syncAsync(ids[0], gen, nil)
-		wantCode(t, s0.wait().ErrorCode, kerr.CoordinatorNotAvailable)
-		wantCode(t, s1.wait().ErrorCode, kerr.CoordinatorNotAvailable)
-		e.wantState("PreparingRebalance")
+		ids, gen := e.stable(2)
+		e.join(joinReq(7, "")) // gets an id and is never seen again
+		f0, f1 := e.joinAsync(joinReq(7, ids[0])), e.joinAsync(changed(ids[1]))
+		f0.mustWait()
+		time.Sleep(9 * time.Second)
+		f1.mustWait()
+		time.Sleep(2 * time.Second)
+		if r := f0.poll(); r == nil || r.Generation != gen+1 {
+			t.Fatalf("%+v", r)
+		}
+		wantCode(t, f1.poll().ErrorCode, nil)
 	})
+}
+
+// changed is a known member's join with other metadata than before.
+func changed(member string) *kmsg.JoinGroupRequest {
+	r := joinReq(7, member)
+	r.Protocols[0].Metadata = []byte("other topics")
+	return r
 }

@@ -2,6 +2,8 @@ package group
 
 import (
 	"errors"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
@@ -31,13 +33,14 @@ func (c *Coordinator) load(sh, prev *shard) {
 		}
 		if err == nil {
 			groups := l.groups(sh)
+			all := slices.Collect(maps.Values(groups)) // once published, the map is the shard's
 			if sh.publish(groups) {
-				for _, g := range groups {
+				for _, g := range all {
 					g.do(g.resume)
 				}
 			}
 			c.cfg.Logger.Info("groups loaded", "partition", sh.partition, "epoch", sh.epoch,
-				"groups", len(groups), "unreadable", l.bad, "took", time.Since(start))
+				"groups", len(all), "unreadable", l.bad, "took", time.Since(start))
 			return
 		}
 		c.cfg.Logger.Error("groups not loaded, will try again", "partition", sh.partition, "epoch", sh.epoch, "err", err)

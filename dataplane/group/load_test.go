@@ -49,11 +49,7 @@ func TestLoading(t *testing.T) {
 		list := newFuture[kmsg.ListGroupsResponse](t)
 		e.c.List(kmsg.NewPtrListGroupsRequest(), list.done)
 		wantCode(t, list.poll().ErrorCode, kerr.CoordinatorLoadInProgress)
-		r := kmsg.NewPtrOffsetFetchRequest()
-		r.Version, r.Group, r.Topics = 1, "g", []kmsg.OffsetFetchRequestTopic{{Topic: "t", Partitions: []int32{0}}}
-		wantCode(t, e.fetch(r).Topics[0].Partitions[0].ErrorCode, kerr.CoordinatorLoadInProgress) // v1 has no other place
-		r.Version = 2
-		wantCode(t, e.fetch(r).ErrorCode, kerr.CoordinatorLoadInProgress)
+		wantCode(t, e.fetch("g", "t", 0).ErrorCode, kerr.CoordinatorLoadInProgress)
 
 		close(gate)
 		synctest.Wait()
@@ -65,7 +61,16 @@ func TestLoading(t *testing.T) {
 		if got := string(e.syncAsync(ids[1], gen, nil).wait().MemberAssignment); got != "a-"+ids[1] {
 			t.Errorf("assignment %q", got)
 		}
-		time.Sleep(11 * time.Second) // loaded members have sessions, too
+	})
+}
+
+func TestLoadedMembersHaveSessions(t *testing.T) {
+	run(t, Config{}, func(e *env) {
+		e.stable(2)
+		e.move()
+		time.Sleep(9 * time.Second)
+		e.wantState("Stable")
+		time.Sleep(2 * time.Second)
 		e.wantState("Empty")
 	})
 }
@@ -92,10 +97,10 @@ func TestStaleLeadershipIsIgnored(t *testing.T) {
 		if got := e.committed("t", 0); got != 1 {
 			t.Errorf("offset %d, want 1", got)
 		}
-		reads := e.log.reads
+		reads := e.reads()
 		e.c.OnLeader(0, 6) // a new epoch without a loss between
 		e.c.OnLeader(0, 6)
-		if e.log.reads != reads || e.committed("t", 0) != 1 {
+		if e.reads() != reads || e.committed("t", 0) != 1 {
 			t.Error("a partition that was led all along was loaded again")
 		}
 		e.c.OnResign(0, -1) // the replica goes; a new topic's epochs start over
@@ -152,11 +157,11 @@ func TestNoWriteOfAnOldLeadershipAfterTheLoad(t *testing.T) {
 		<-reached
 		f2 := e.commitAsync(commitReq("", -1, "t", 0, 2)) // waits in the queue
 		e.log.set(func(l *memLog) { l.onApp = nil })
-		reads := e.log.reads
+		reads := e.reads()
 		e.c.OnResign(0, 2)
 		e.c.OnLeader(0, 3)
 		synctest.Wait()
-		if e.log.reads != reads {
+		if e.reads() != reads {
 			t.Fatal("the log is read while an old write is under way")
 		}
 		close(stuck)

@@ -81,6 +81,11 @@ func (l *memLog) set(f func(*memLog)) {
 	f(l)
 }
 
+func (e *env) reads() (n int) {
+	e.log.set(func(l *memLog) { n = l.reads })
+	return n
+}
+
 // release answers the held appends, last first: the order of answers must not matter.
 func (l *memLog) release(err error) {
 	l.mu.Lock()
@@ -263,21 +268,23 @@ func (e *env) commit(member string, generation int32, topic string, partition in
 	return e.commitAsync(commitReq(member, generation, topic, partition, offset)).wait().Topics[0].Partitions[0].ErrorCode
 }
 
-func (e *env) fetch(r *kmsg.OffsetFetchRequest) *kmsg.OffsetFetchResponse {
-	f := newFuture[kmsg.OffsetFetchResponse](e.t)
-	e.c.Fetch(r, f.done)
-	return f.poll()
+// fetch asks for partitions of one topic; no topic asks for all.
+func (e *env) fetch(group, topic string, partitions ...int32) kmsg.OffsetFetchResponseGroup {
+	r := kmsg.NewOffsetFetchRequestGroup()
+	r.Group = group
+	if topic != "" {
+		r.Topics = []kmsg.OffsetFetchRequestGroupTopic{{Topic: topic, Partitions: partitions}}
+	}
+	synctest.Wait()
+	return e.c.FetchGroup(r)
 }
 
-// committed is what OffsetFetch says of one partition; error codes are negative.
+// committed is what OffsetFetch says of one partition, -1000 for an error.
 func (e *env) committed(topic string, partition int32) int64 {
 	e.t.Helper()
-	r := kmsg.NewPtrOffsetFetchRequest()
-	r.Version, r.Group = 7, "g"
-	r.Topics = []kmsg.OffsetFetchRequestTopic{{Topic: topic, Partitions: []int32{partition}}}
-	resp := e.fetch(r)
+	resp := e.fetch("g", topic, partition)
 	if resp.ErrorCode != 0 {
-		return -int64(resp.ErrorCode) - 1
+		return -1000
 	}
 	return resp.Topics[0].Partitions[0].Offset
 }

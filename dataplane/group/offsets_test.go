@@ -126,56 +126,25 @@ func TestCommitMetadataTooLargeSparesTheOthers(t *testing.T) {
 func TestFetchOfTheUnknownIsMinusOne(t *testing.T) {
 	run(t, Config{}, func(e *env) {
 		wantCode(t, e.commit("", -1, "known", 0, 7), nil)
-		for _, group := range []string{"never used", "g"} {
-			for _, v := range []int16{1, 5, 8} {
-				r := kmsg.NewPtrOffsetFetchRequest()
-				r.Version, r.Group = v, group
-				r.Topics = []kmsg.OffsetFetchRequestTopic{{Topic: "exists", Partitions: []int32{0, 1}}, {Topic: "does not", Partitions: []int32{9}}}
-				g := kmsg.NewOffsetFetchRequestGroup()
-				g.Group = group
-				g.Topics = []kmsg.OffsetFetchRequestGroupTopic{{Topic: "exists", Partitions: []int32{0, 1}}, {Topic: "does not", Partitions: []int32{9}}}
-				r.Groups = []kmsg.OffsetFetchRequestGroup{g}
-				resp := kmsg.NewPtrOffsetFetchResponse()
-				resp.Version = v
-				if err := resp.ReadFrom(e.fetch(r).AppendTo(nil)); err != nil {
-					t.Fatal(err)
-				}
-				n := 0
-				check := func(p int32, offset int64, epoch int32, metadata *string, code int16) {
-					n++
-					if offset != -1 || epoch != -1 || metadata == nil || *metadata != "" || code != 0 {
-						t.Errorf("%s v%d partition %d: offset %d epoch %d metadata %v error %d", group, v, p, offset, epoch, metadata, code)
-					}
-				}
-				for _, t := range resp.Topics {
-					for _, p := range t.Partitions {
-						check(p.Partition, p.Offset, p.LeaderEpoch, p.Metadata, p.ErrorCode)
-					}
-				}
-				for _, g := range resp.Groups {
-					for _, t := range g.Topics {
-						for _, p := range t.Partitions {
-							check(p.Partition, p.Offset, p.LeaderEpoch, p.Metadata, p.ErrorCode)
-						}
-					}
-				}
-				if n != 3 || resp.ErrorCode != 0 {
-					t.Errorf("%s v%d: %d partitions, error %d", group, v, n, resp.ErrorCode)
-				}
+		for _, c := range []struct {
+			group, topic string
+			partition    int32
+		}{{"never used", "known", 0}, {"g", "unknown", 0}, {"g", "known", 1}} {
+			resp := e.fetch(c.group, c.topic, c.partition)
+			p := resp.Topics[0].Partitions[0]
+			if resp.ErrorCode != 0 || p.ErrorCode != 0 || p.Offset != -1 || p.LeaderEpoch != -1 || p.Metadata == nil || *p.Metadata != "" {
+				t.Errorf("%v: %+v", c, resp)
 			}
 		}
-		// All topics: an empty list for the unknown group, everything for the other.
-		r := kmsg.NewPtrOffsetFetchRequest()
-		r.Version, r.RequireStable = 9, true
-		r.Groups = []kmsg.OffsetFetchRequestGroup{{Group: "never used"}, {Group: "g"}}
-		resp := e.fetch(r)
-		if a, b := resp.Groups[0], resp.Groups[1]; a.ErrorCode != 0 || len(a.Topics) != 0 || len(b.Topics) != 1 ||
-			b.Topics[0].Partitions[0].Offset != 7 || b.Topics[0].Partitions[0].LeaderEpoch != 5 || *b.Topics[0].Partitions[0].Metadata != "note" {
-			t.Errorf("%+v", resp.Groups)
+		if all := e.fetch("never used", ""); all.ErrorCode != 0 || len(all.Topics) != 0 {
+			t.Errorf("all of an unknown group: %+v", all)
 		}
-		r.Version, r.Groups, r.Group = 2, nil, "g"
-		if resp := e.fetch(r); len(resp.Topics) != 1 {
-			t.Errorf("%+v", resp)
+		all := e.fetch("g", "")
+		if len(all.Topics) != 1 || all.Topics[0].Topic != "known" {
+			t.Fatalf("all: %+v", all)
+		}
+		if p := all.Topics[0].Partitions[0]; p.Offset != 7 || p.LeaderEpoch != 5 || *p.Metadata != "note" {
+			t.Errorf("%+v", p)
 		}
 	})
 }
@@ -248,10 +217,11 @@ func TestOffsetsExpire(t *testing.T) {
 	cfg := Config{OffsetsRetention: 7 * day}
 	t.Run("of an empty group from when it became empty", func(t *testing.T) {
 		run(t, cfg, func(e *env) {
-			ids, gen := e.stable(1)
-			for range 10 {
-				wantCode(t, e.commit(ids[0], gen, "t", 0, 1), nil)
-				time.Sleep(5 * time.Second)
+			ids, gen := e.stable(1, func(r *kmsg.JoinGroupRequest) { r.SessionTimeoutMillis = 1_800_000 })
+			wantCode(t, e.commit(ids[0], gen, "t", 0, 1), nil)
+			for range 5 * 24 * 4 {
+				time.Sleep(15 * time.Minute)
+				wantCode(t, e.heartbeat(ids[0], gen), nil)
 			}
 			e.leave(kmsg.LeaveGroupRequestMember{MemberID: ids[0]})
 			time.Sleep(6 * day)

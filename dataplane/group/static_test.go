@@ -41,6 +41,7 @@ func TestStaticMemberComesBackWithoutRebalance(t *testing.T) {
 		if got := string(e.syncAsync(r.MemberID, gen, nil).wait().MemberAssignment); got != "B" {
 			t.Errorf("assignment %q, want that of the instance", got)
 		}
+		wantCode(t, e.heartbeat(b, gen), kerr.UnknownMemberID)
 		// The process that had the instance before is fenced, whatever it tries.
 		old := static(9, "b", b)
 		wantCode(t, e.join(old).ErrorCode, kerr.FencedInstanceID)
@@ -93,24 +94,27 @@ func TestStaticMemberWithOtherProtocolsRebalances(t *testing.T) {
 }
 
 func TestStaticMemberMayBeLateButNotForEver(t *testing.T) {
+	quick := func(instance, member string) *kmsg.JoinGroupRequest {
+		r := static(7, instance, member)
+		r.SessionTimeoutMillis, r.RebalanceTimeoutMillis = 60_000, 10_000
+		return r
+	}
 	run(t, Config{}, func(e *env) {
-		a, b, gen := staticGroup(e)
-		for range 10 { // "a" is silent but its session is not over when the rebalance is
-			time.Sleep(500 * time.Millisecond)
-			e.heartbeat(b, gen)
-		}
-		wantCode(t, e.heartbeat(a, gen), nil)
-		long := static(7, "c", "")
-		long.RebalanceTimeoutMillis = 1000
-		c := e.joinAsync(long)
-		fb := e.joinAsync(static(9, "b", b))
-		c.mustWait()
-		time.Sleep(11 * time.Second) // a's session ends
+		a := e.join(quick("a", "")).MemberID
+		wantCode(t, e.syncAsync(a, 1, nil).wait().ErrorCode, nil)
+		fb := e.joinAsync(quick("b", ""))
+		time.Sleep(9 * time.Second)
+		fb.mustWait()
+		time.Sleep(2 * time.Second) // the rebalance is over without "a", who stays a member
 		r := fb.poll()
-		if r == nil || len(r.Members) != 2 || r.LeaderID != r.Members[0].MemberID {
+		if r == nil || len(r.Members) != 2 || r.LeaderID != r.MemberID {
 			t.Fatalf("%+v", r)
 		}
-		wantCode(t, c.poll().ErrorCode, nil)
+		wantCode(t, e.syncAsync(r.MemberID, r.Generation, map[string]string{a: "for a"}).wait().ErrorCode, nil)
+		// It comes for its assignment within the next rebalance timeout, or is out.
+		time.Sleep(11 * time.Second)
+		wantCode(t, e.heartbeat(a, r.Generation), kerr.UnknownMemberID)
+		wantCode(t, e.heartbeat(r.MemberID, r.Generation), kerr.RebalanceInProgress)
 	})
 }
 

@@ -95,6 +95,9 @@ func (h *Handler) produce(r *listener.Request) {
 		Acks: req.Acks, Timeout: time.Duration(req.TimeoutMillis) * time.Millisecond,
 		Entries: entries, Principal: r.Conn.Principal(), ProduceVersion: version,
 	}, done)
+	// The batches are in the log, or refused: a wait for replicas must not hold
+	// the memory that the replicas' own requests may need.
+	r.ReleaseBody()
 }
 
 func answerAppend(rp *kmsg.ProduceResponseTopicPartition, a *partition.AppendResult) {

@@ -24,6 +24,12 @@ const (
 // A broker epoch above our own is accepted: the controller may have seen our
 // new registration before we know of it. -1 is a controller that sends none.
 func (m *Manager) fence(brokerEpoch int64, controllerEpoch int32) error {
+	m.mu.RLock()
+	closed := m.closed
+	m.mu.RUnlock()
+	if closed {
+		return kerr.BrokerNotAvailable
+	}
 	if own := m.cfg.BrokerEpoch(); brokerEpoch != -1 && brokerEpoch < own {
 		return kerr.StaleBrokerEpoch
 	}

@@ -62,8 +62,12 @@ func TestFollowerThatHasCaughtUpIsProposedAndHoldsTheWatermark(t *testing.T) {
 			t.Fatalf("proposal %+v", c)
 		}
 		r.put(tpA, 1, "v")
-		r.hw(tpA, 2) // the proposed set counts already
-		r.fetch(3, from(tpA, 3))
+		r.hw(tpA, 2)
+		// The proposed set counts already, even if the replica falls behind.
+		time.Sleep(40 * time.Second)
+		r.put(tpA, 1, "v")
+		r.hw(tpA, 2)
+		r.fetch(3, from(tpA, 4))
 		if c := r.nextChange(); c != nil {
 			t.Errorf("a second proposal while one is in flight: %+v", c)
 		}
@@ -71,6 +75,8 @@ func TestFollowerThatHasCaughtUpIsProposedAndHoldsTheWatermark(t *testing.T) {
 		r.hw(tpA, 2)
 		r.fetch(2, from(tpA, 3))
 		r.hw(tpA, 3)
+		r.fetch(2, from(tpA, 4))
+		r.hw(tpA, 4)
 	})
 }
 
@@ -83,6 +89,19 @@ func TestDeadReplicaIsNotProposed(t *testing.T) {
 			t.Errorf("proposal %+v", c)
 		}
 		r.put(tpA, 1, "v")
+		r.hw(tpA, 1)
+	})
+}
+
+func TestReplicaThatDiesOutsideTheSetFreesTheWatermark(t *testing.T) {
+	inBubble(t, func(r *rig) {
+		r.lead(tpA, 1, 1)
+		r.fetch(2, from(tpA, 0))
+		r.nextChange().Done(ISRResult{}, kerr.IneligibleReplica)
+		r.put(tpA, 1, "v")
+		r.hw(tpA, 0) // 2 is about to join
+		r.note(func() { r.alive = map[int32]bool{1: true} })
+		time.Sleep(16 * time.Second)
 		r.hw(tpA, 1)
 	})
 }

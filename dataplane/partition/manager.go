@@ -334,9 +334,9 @@ func (m *Manager) offline(d *commitlog.Dir) bool {
 }
 
 // Close stops the periodic work, ends the waiting operations, flushes and closes
-// all logs and writes the checkpoints. The caller has stopped the fetchers and
-// the listener before. An error means that the shutdown was not clean: then the
-// dirs must not be closed as clean ones.
+// all logs and writes the checkpoints. Requests and fetchers that still run are
+// refused. An error means that the shutdown was not clean: then the dirs must
+// not be closed as clean ones.
 func (m *Manager) Close() error {
 	m.mu.Lock()
 	if m.closed {

@@ -130,6 +130,27 @@ func TestLostLeadershipEndsWaitingProduces(t *testing.T) {
 	})
 }
 
+// Between two looks of a waiting produce leadership may go and come back, with
+// other records at its offsets by then.
+func TestAcknowledgementIsVoidOnceLeadershipWasLost(t *testing.T) {
+	inBubble(t, func(r *rig) {
+		r.lead(tpA, 1, 1)
+		r.put(tpA, 1, "v")
+		p := r.m.Partition(tpA)
+		if done, err := p.acked(1, p.term); !done || err != nil {
+			t.Fatalf("done %v, %v", done, err)
+		}
+		old := p.term
+		r.follow(tpA, 2, 2)
+		r.lead(tpA, 3, 1)
+		done, err := p.acked(1, old)
+		if !done {
+			t.Error("still waits")
+		}
+		wantErr(t, "old append", err, kerr.NotLeaderForPartition)
+	})
+}
+
 func TestProduceErrorsByPartition(t *testing.T) {
 	inBubble(t, func(r *rig) {
 		r.lead(tpA, 1, 1)

@@ -157,6 +157,13 @@ func (c *cluster) isUp(id int32) bool {
 	return c.node(id).up
 }
 
+// cutOff keeps one node from reaching another.
+func (c *cluster) cutOff(from, to int32) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.cut[[2]int32{from, to}] = true
+}
+
 func (c *cluster) reachable(from, to int32) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()

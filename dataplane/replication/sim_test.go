@@ -203,6 +203,7 @@ func (c *cluster) check(h *history) {
 // the logs end up the same.
 func TestCommittedRecordsSurvive(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
+		var runs, acked, read, epochs, bounces int
 		rapid.Check(bubble{t}, func(rt *rapid.T) {
 			c := newCluster(rt, int64(rapid.IntRange(0, 1<<30).Draw(rt, "seed")), partition.TopicConfig{MinISR: 2})
 			defer c.close()
@@ -254,7 +255,12 @@ func TestCommittedRecordsSurvive(t *testing.T) {
 			}
 			c.settle()
 			c.check(h)
+			runs, acked, read, epochs, bounces = runs+1, acked+len(h.acked), read+len(h.read), epochs+int(c.epoch), bounces+int(c.epochSeq)-3
 		})
+		t.Logf("%d runs: %d records acknowledged, %d read, %d leader epochs, %d restarts", runs, acked, read, epochs, bounces)
+		if acked < runs || epochs < runs || bounces < runs/2 {
+			t.Error("the simulation has become too quiet to show anything")
+		}
 	})
 }
 
@@ -291,7 +297,8 @@ func TestTwoQuickFailoversLeaveNoDivergence(t *testing.T) {
 
 		// A is cut off and writes on, for itself only.
 		for _, x := range []int32{b, other} {
-			c.cut[[2]int32{x, a}], c.cut[[2]int32{a, x}] = true, true
+			c.cutOff(x, a)
+			c.cutOff(a, x)
 		}
 		time.Sleep(time.Second)
 		for range 3 {
@@ -300,7 +307,7 @@ func TestTwoQuickFailoversLeaveNoDivergence(t *testing.T) {
 		// B is elected without A's knowing, and writes others at the same offsets.
 		c.elect(b)
 		c.deliver(b)
-		c.cut[[2]int32{other, b}] = true
+		c.cutOff(other, b)
 		h.produce(c.node(b), 1, 2)
 		time.Sleep(50 * time.Millisecond)
 		before := dump(t, c.node(b))
@@ -312,8 +319,38 @@ func TestTwoQuickFailoversLeaveNoDivergence(t *testing.T) {
 		c.deliverAll()
 		h.produce(c.node(a), 1, 1)
 		time.Sleep(50 * time.Millisecond)
-		clear(c.cut)
 		c.settle()
 		c.check(h)
+	})
+}
+
+// A follower in a long poll takes up a new partition at once: else the first
+// acks=-1 produce after a creation or a fail-over would wait for the poll's end.
+func TestNewPartitionDoesNotWaitForALongPoll(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t, 1, partition.TopicConfig{MinISR: 3})
+		defer c.close()
+		c.elect(1)
+		c.deliverAll()
+		time.Sleep(10*time.Second + 100*time.Millisecond)
+		for _, n := range c.nodes {
+			req := c.orderLocked(n)
+			req.TopicStates[0].PartitionStates[0].Partition = 1
+			n.m.LeaderAndISR(req)
+		}
+		b, err := recordbatch.Build(recordbatch.NoProducer(), []recordbatch.Record{{Timestamp: time.Now().UnixMilli(), Value: []byte("v")}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		start, done := time.Now(), make(chan error, 1)
+		tp1 := partition.TopicPartition{Topic: tp0.Topic, Partition: 1}
+		c.node(1).m.Append(partition.AppendRequest{Acks: -1, Timeout: time.Minute, Entries: []partition.AppendEntry{{TP: tp1, Records: b}}},
+			func(rs []partition.AppendResult) { done <- rs[0].Err })
+		if err := <-done; err != nil {
+			t.Fatal(err)
+		}
+		if d := time.Since(start); d > 30*time.Millisecond {
+			t.Errorf("acknowledged after %v", d)
+		}
 	})
 }

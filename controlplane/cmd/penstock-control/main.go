@@ -44,6 +44,7 @@ type options struct {
 	EngineDir         string
 	BrokerBinary      string
 	LifelinePID       int
+	NoRestart         bool
 	BrokerSettings    settings
 	LogLevel          slog.Level
 }
@@ -76,6 +77,7 @@ func parse(args []string) (options, error) {
 	fs.StringVar(&o.EngineDir, "engine-dir", "", "process engine: folder of the brokers' settings and data")
 	fs.StringVar(&o.BrokerBinary, "broker-binary", "", "process engine: path of penstock-broker")
 	fs.IntVar(&o.LifelinePID, "lifeline-pid", 0, "process engine: brokers end when this process does; 0: they stay")
+	fs.BoolVar(&o.NoRestart, "no-restart", false, "process engine: leave brokers that died dead")
 	fs.Var(&o.BrokerSettings, "broker-set", "key=value put into every broker's server.properties last (repeatable)")
 	fs.TextVar(&o.LogLevel, "log-level", o.LogLevel, "debug, info, warn or error")
 	if err := fs.Parse(args); err != nil {

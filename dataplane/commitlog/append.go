@@ -1,0 +1,249 @@
+package commitlog
+
+import (
+	"errors"
+	"fmt"
+	"math"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+
+	"penstock/dataplane/recordbatch"
+)
+
+// AppendLeader assigns offsets from the end of the log and the leader epoch to
+// batches, in place, checks producer sequences and appends with one write. The
+// batches must have passed recordbatch.Validate; of those with a producer id there
+// may be one only. Errors: OUT_OF_ORDER_SEQUENCE_NUMBER, INVALID_PRODUCER_EPOCH,
+// INVALID_TXN_STATE, RECORD_LIST_TOO_LARGE (more than segment.bytes), INVALID_RECORD,
+// KAFKA_STORAGE_ERROR; then nothing was appended.
+func (l *Log) AppendLeader(batches []byte, leaderEpoch int32) (AppendInfo, error) {
+	l.mu.Lock()
+	info, flush, err := l.appendLeader(batches, leaderEpoch)
+	l.mu.Unlock()
+	if err == nil && flush {
+		err = l.Flush()
+	}
+	return info, err
+}
+
+func (l *Log) appendLeader(batches []byte, leaderEpoch int32) (AppendInfo, bool, error) {
+	if err := l.usable(); err != nil {
+		return AppendInfo{}, false, err
+	}
+	if int64(len(batches)) > int64(l.cfg.SegmentBytes) {
+		return AppendInfo{}, false, fmt.Errorf("%d bytes do not fit a segment of %d: %w", len(batches), l.cfg.SegmentBytes, kerr.RecordListTooLarge)
+	}
+	info := l.newInfo()
+	next := l.end.Load()
+	withProducer := 0
+	for rest := batches; len(rest) > 0; {
+		var b recordbatch.Batch
+		var err error
+		if b, rest, err = recordbatch.Next(rest); err != nil {
+			return AppendInfo{}, false, fmt.Errorf("%w: %w", err, kerr.CorruptMessage)
+		}
+		if b.LastOffsetDelta() < 0 {
+			return AppendInfo{}, false, kerr.InvalidRecord
+		}
+		if b.HasProducerID() && !b.IsControl() {
+			if withProducer++; withProducer > 1 {
+				return AppendInfo{}, false, fmt.Errorf("more than one idempotent batch in one append: %w", kerr.InvalidRecord)
+			}
+			dup, err := l.producers.check(b)
+			if err != nil {
+				return AppendInfo{}, false, err
+			}
+			if dup != nil {
+				info.Duplicate, info.FirstOffset, info.LastOffset, info.MaxTimestamp = true, dup.firstOffset(), dup.lastOffset, dup.timestamp
+				if b.IsLogAppendTime() {
+					info.LogAppendTime = dup.timestamp
+				}
+				return info, false, nil
+			}
+		}
+		b.SetBaseOffset(next)
+		b.SetLeaderEpoch(leaderEpoch)
+		next = b.NextOffset()
+		info.add(b)
+	}
+	flush, err := l.write(batches, &info)
+	return info, flush, err
+}
+
+// AppendFollower appends batches as a leader sent them. The first batch must not
+// begin before the end of the log, nor any before the end of the one ahead of it
+// (ErrOffsetMismatch); a gap is allowed, as compaction leaves them. A cut last batch
+// is ignored; a bad checksum is CORRUPT_MESSAGE. Leader epochs are learnt from the
+// batches.
+func (l *Log) AppendFollower(batches []byte) (AppendInfo, error) {
+	l.mu.Lock()
+	info, flush, err := l.appendFollower(batches)
+	l.mu.Unlock()
+	if err == nil && flush {
+		err = l.Flush()
+	}
+	return info, err
+}
+
+func (l *Log) appendFollower(batches []byte) (AppendInfo, bool, error) {
+	if err := l.usable(); err != nil {
+		return AppendInfo{}, false, err
+	}
+	info := l.newInfo()
+	next := l.end.Load()
+	whole := 0
+	for rest := batches; len(rest) > 0; {
+		b, r, err := recordbatch.Next(rest)
+		if errors.Is(err, recordbatch.ErrShort) {
+			break
+		}
+		if err != nil {
+			return AppendInfo{}, false, fmt.Errorf("%w: %w", err, kerr.CorruptMessage)
+		}
+		if b.LastOffsetDelta() < 0 || b.BaseOffset() < 0 || b.LastOffset() < 0 || b.CRC() != b.ComputeCRC() {
+			return AppendInfo{}, false, fmt.Errorf("batch at offset %d: %w", b.BaseOffset(), kerr.CorruptMessage)
+		}
+		if b.BaseOffset() < next {
+			return AppendInfo{}, false, &OffsetMismatchError{End: next, First: b.BaseOffset(), Last: b.LastOffset()}
+		}
+		next = b.NextOffset()
+		info.add(b)
+		whole += len(b)
+		rest = r
+	}
+	flush, err := l.write(batches[:whole], &info)
+	return info, flush, err
+}
+
+func (l *Log) newInfo() AppendInfo {
+	return AppendInfo{FirstOffset: -1, LastOffset: -1, MaxTimestamp: -1, LogAppendTime: -1, LogStartOffset: l.start.Load()}
+}
+
+func (i *AppendInfo) add(b recordbatch.Batch) {
+	if i.FirstOffset < 0 {
+		i.FirstOffset = b.BaseOffset()
+	}
+	i.LastOffset = b.LastOffset()
+	i.MaxTimestamp = max(i.MaxTimestamp, b.MaxTimestamp())
+	if b.IsLogAppendTime() {
+		i.LogAppendTime = b.MaxTimestamp()
+	}
+	i.Records += int(b.Count())
+	i.Bytes += len(b)
+}
+
+// write appends checked and stamped batches; flush tells that flush.messages is
+// reached. REQUIRES: mu held.
+func (l *Log) write(batches []byte, info *AppendInfo) (flush bool, err error) {
+	if len(batches) == 0 {
+		return false, nil
+	}
+	if err := l.maybeRoll(info, len(batches)); err != nil {
+		return false, err
+	}
+	// Epochs before data: an epoch that begins at the end of the log is harmless, one
+	// that is missing would hide a divergence.
+	err = batchesOf(batches, func(b recordbatch.Batch) error {
+		if latest, ok := l.epochs.latest(); b.LeaderEpoch() >= 0 && (!ok || latest != b.LeaderEpoch()) {
+			return l.epochs.assign(b.LeaderEpoch(), b.BaseOffset())
+		}
+		return nil
+	})
+	if err != nil {
+		return false, err
+	}
+	s := l.active()
+	if _, err := s.file.WriteAt(batches, s.size); err != nil {
+		err = storageErr("write", s.file.Name(), err)
+		if terr := s.file.Truncate(s.size); terr != nil {
+			l.fail(err) // half of the write stays behind the end
+		}
+		return false, err
+	}
+	if err := s.written(batches, int(l.cfg.IndexIntervalBytes)); err != nil {
+		return false, l.fail(err)
+	}
+	l.end.Store(info.LastOffset + 1)
+	err = batchesOf(batches, func(b recordbatch.Batch) error {
+		return l.producers.replay(b, func() (recordbatch.Batch, error) { return b, nil })
+	})
+	if err != nil {
+		l.logger.Warn("control batch is unreadable", "dir", l.dir, "error", err)
+	}
+	return info.LastOffset+1-l.recovery.Load() >= l.cfg.FlushMessages, nil
+}
+
+// replay takes over a batch that is in the log: by its header h, or the whole batch
+// if it is a marker.
+func (ps *producers) replay(h recordbatch.Batch, whole func() (recordbatch.Batch, error)) error {
+	if !h.HasProducerID() {
+		return nil
+	}
+	if !h.IsControl() {
+		ps.add(h)
+		return nil
+	}
+	b, err := whole()
+	if err != nil {
+		return err
+	}
+	return ps.addMarker(b)
+}
+
+// maybeRoll starts a new segment if the batches do not belong into the active one.
+func (l *Log) maybeRoll(info *AppendInfo, n int) error {
+	s := l.active()
+	roll := s.size > int64(l.cfg.SegmentBytes)-int64(n) || s.offsets.full() || s.times.full()
+	if !roll && s.size > 0 {
+		first, err := s.firstTimestamp()
+		if err != nil {
+			return err
+		}
+		age := l.now().UnixMilli() - s.created.UnixMilli()
+		if first >= 0 {
+			age = info.MaxTimestamp - first
+		}
+		roll = age > (l.cfg.SegmentAge - s.jitter).Milliseconds()
+	}
+	if s.size == 0 {
+		roll = false
+	}
+	if roll || info.LastOffset-s.base > math.MaxInt32 {
+		return l.roll(info.FirstOffset)
+	}
+	return nil
+}
+
+// roll makes a new active segment at base and syncs the old one beside the appends.
+// An empty old one is replaced. REQUIRES: mu held, base >= end.
+func (l *Log) roll(base int64) error {
+	old := l.active()
+	if old.size == 0 && old.base == base {
+		return nil
+	}
+	if err := old.finish(); err != nil {
+		return l.fail(err)
+	}
+	if err := writeSnapshot(l.fs, l.dir, base, &l.producers, false); err != nil {
+		return err
+	}
+	l.snapshots = append(l.snapshots, segmentPath(l.dir, base, snapshotSuffix))
+	s, err := l.newActive(base)
+	if err != nil {
+		return err
+	}
+	segs := append([]*segment(nil), l.segments()...)
+	if old.size == 0 {
+		if err := l.drop(segs[len(segs)-1:], l.now()); err != nil {
+			return err
+		}
+		segs = segs[:len(segs)-1]
+	}
+	l.setSegments(append(segs, s))
+	l.background(func() {
+		if err := l.flushTo(base); err != nil && !errors.Is(err, ErrClosed) {
+			l.logger.Error("flush after roll", "dir", l.dir, "error", err)
+		}
+	})
+	return nil
+}

@@ -1,0 +1,177 @@
+package commitlog
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"path/filepath"
+	"sort"
+	"strconv"
+	"sync"
+
+	"penstock/dataplane/vfs"
+)
+
+const epochsFile = "leader-epoch-checkpoint"
+
+// epochEntry says where a leader epoch begins.
+type epochEntry struct {
+	epoch int32
+	start int64
+}
+
+// epochs is the history of leader epochs of a log, ascending in both fields, kept in
+// the file leader-epoch-checkpoint, which is replaced durably at each change.
+type epochs struct {
+	fs   vfs.FS
+	path string
+
+	mu      sync.RWMutex
+	entries []epochEntry
+}
+
+// loadEpochs reads the file; a missing one gives an error that matches fs.ErrNotExist.
+func loadEpochs(fsys vfs.FS, dir string) (*epochs, error) {
+	e := &epochs{fs: fsys, path: filepath.Join(dir, epochsFile)}
+	b, err := vfs.ReadFile(fsys, e.path, maxCheckpointSize)
+	if err != nil {
+		if !errors.Is(err, fs.ErrNotExist) {
+			err = storageErr("read", e.path, err)
+		}
+		return e, err
+	}
+	e.entries, err = parseEpochs(b)
+	return e, err
+}
+
+func parseEpochs(b []byte) ([]epochEntry, error) {
+	var out []epochEntry
+	err := parseCheckpoint(b, 2, func(f [][]byte) error {
+		epoch, err1 := strconv.ParseInt(string(f[0]), 10, 32)
+		start, err2 := strconv.ParseInt(string(f[1]), 10, 64)
+		if err := errors.Join(err1, err2); err != nil {
+			return err
+		}
+		if epoch < 0 || start < 0 {
+			return fmt.Errorf("epoch %d at %d", epoch, start)
+		}
+		if n := len(out); n > 0 && (out[n-1].epoch >= int32(epoch) || out[n-1].start > start) {
+			return fmt.Errorf("epoch %d at %d after %d at %d", epoch, start, out[n-1].epoch, out[n-1].start)
+		}
+		out = append(out, epochEntry{int32(epoch), start})
+		return nil
+	})
+	return out, err
+}
+
+// store writes the file. REQUIRES: mu held.
+func (e *epochs) store(entries []epochEntry) error {
+	lines := make([]string, len(entries))
+	for i, x := range entries {
+		lines[i] = fmt.Sprintf("%d %d", x.epoch, x.start)
+	}
+	if err := vfs.WriteFileAtomic(e.fs, e.path, formatCheckpoint(lines)); err != nil {
+		return storageErr("write", e.path, err)
+	}
+	e.entries = entries
+	return nil
+}
+
+func (e *epochs) latest() (int32, bool) {
+	e.mu.RLock()
+	defer e.mu.RUnlock()
+	if len(e.entries) == 0 {
+		return -1, false
+	}
+	return e.entries[len(e.entries)-1].epoch, true
+}
+
+// assign records the start of an epoch. Entries that contradict it (same or higher
+// epoch, or same or higher start) go.
+func (e *epochs) assign(epoch int32, start int64) error {
+	if epoch < 0 || start < 0 {
+		return fmt.Errorf("leader epoch %d at offset %d", epoch, start)
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if n := len(e.entries); n > 0 && e.entries[n-1].epoch == epoch && e.entries[n-1].start <= start {
+		return nil
+	}
+	n := sort.Search(len(e.entries), func(i int) bool { return e.entries[i].epoch >= epoch || e.entries[i].start >= start })
+	return e.store(append(append([]epochEntry(nil), e.entries[:n]...), epochEntry{epoch, start}))
+}
+
+// truncateEnd drops epochs that begin at or after end.
+func (e *epochs) truncateEnd(end int64) error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	n := sort.Search(len(e.entries), func(i int) bool { return e.entries[i].start >= end })
+	if n == len(e.entries) {
+		return nil
+	}
+	return e.store(append([]epochEntry(nil), e.entries[:n]...))
+}
+
+// truncateStart drops epochs that end before start; the one that start lies in
+// begins there from now on.
+func (e *epochs) truncateStart(start int64) error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	n := sort.Search(len(e.entries), func(i int) bool { return e.entries[i].start > start })
+	if n == 0 || n == 1 && e.entries[0].start == start {
+		return nil
+	}
+	kept := append([]epochEntry(nil), e.entries[n-1:]...)
+	kept[0].start = start
+	return e.store(kept)
+}
+
+func (e *epochs) clear() error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if len(e.entries) == 0 {
+		return nil
+	}
+	return e.store(nil)
+}
+
+// endOffset is where the largest epoch not above epoch ends, in a log that ends at end.
+func (e *epochs) endOffset(epoch int32, end int64) (int32, int64) {
+	e.mu.RLock()
+	defer e.mu.RUnlock()
+	if epoch < 0 || len(e.entries) == 0 {
+		return -1, -1
+	}
+	if e.entries[len(e.entries)-1].epoch == epoch {
+		return epoch, end
+	}
+	i := sort.Search(len(e.entries), func(i int) bool { return e.entries[i].epoch > epoch })
+	switch i {
+	case len(e.entries):
+		return -1, -1 // newer than all we know
+	case 0:
+		return epoch, e.entries[0].start
+	default:
+		return e.entries[i-1].epoch, e.entries[i].start
+	}
+}
+
+func (e *epochs) at(offset int64) (int32, bool) {
+	e.mu.RLock()
+	defer e.mu.RUnlock()
+	i := sort.Search(len(e.entries), func(i int) bool { return e.entries[i].start > offset })
+	if i == 0 {
+		return -1, false
+	}
+	return e.entries[i-1].epoch, true
+}
+
+func (e *epochs) start(epoch int32) (int64, bool) {
+	e.mu.RLock()
+	defer e.mu.RUnlock()
+	i := sort.Search(len(e.entries), func(i int) bool { return e.entries[i].epoch >= epoch })
+	if i == len(e.entries) || e.entries[i].epoch != epoch {
+		return -1, false
+	}
+	return e.entries[i].start, true
+}

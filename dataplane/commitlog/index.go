@@ -1,0 +1,275 @@
+package commitlog
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"math"
+	"sync"
+
+	"penstock/dataplane/vfs"
+)
+
+var be = binary.BigEndian
+
+const (
+	offsetEntrySize = 8  // relative offset, position
+	timeEntrySize   = 12 // timestamp, relative offset
+	// indexPending is how many bytes of new entries wait in memory: one write then
+	// stands for a few hundred appends. Entries lost in a crash are found again by the
+	// scan that an unclean start makes anyway.
+	indexPending = 3072
+	scratchSize  = 4096
+)
+
+// scratch are buffers for small reads; a stack array would escape through File.
+var scratch = sync.Pool{New: func() any { return new([scratchSize]byte) }}
+
+// index is an append-only file of fixed-size sorted entries, read by pread: no
+// memory map, so that ten thousand partitions need neither maps nor memory. It is
+// guarded by its segment's lock.
+type index struct {
+	fs      vfs.FS
+	path    string
+	entry   int        // bytes an entry
+	max     int        // entries
+	openMu  sync.Mutex // readers that share the segment's lock may open at once
+	file    vfs.File   // nil until needed
+	stored  int        // entries in the file
+	pending []byte     // entries not yet in the file
+	last    [timeEntrySize]byte
+}
+
+func (x *index) count() int { return x.stored + len(x.pending)/x.entry }
+
+// full tells that a segment with this index must roll; one place is kept free for
+// the entry that a time index gets when its segment is finished.
+func (x *index) full() bool { return x.count() >= x.max-1 }
+
+func (x *index) open() error {
+	x.openMu.Lock()
+	defer x.openMu.Unlock()
+	if x.file != nil {
+		return nil
+	}
+	f, err := x.fs.Open(x.path, true)
+	if err != nil {
+		return storageErr("open", x.path, err)
+	}
+	x.file = f
+	return nil
+}
+
+// load reads how many entries the file has; false if it is missing or damaged.
+func (x *index) load() (bool, error) {
+	st, err := x.fs.Stat(x.path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	if err != nil {
+		return false, storageErr("stat", x.path, err)
+	}
+	if st.Size%int64(x.entry) != 0 || st.Size/int64(x.entry) > math.MaxInt32 {
+		return false, nil
+	}
+	x.stored = int(st.Size / int64(x.entry))
+	if x.stored == 0 {
+		return true, nil
+	}
+	e, err := x.at(x.stored - 1)
+	copy(x.last[:], e)
+	if err != nil {
+		return false, err
+	}
+	x.closeFile()
+	return true, nil
+}
+
+func (x *index) append(e []byte) error {
+	if x.count() >= x.max {
+		return nil // a sparser index is still right
+	}
+	x.pending = append(x.pending, e...)
+	copy(x.last[:], e)
+	if len(x.pending) >= indexPending {
+		return x.write()
+	}
+	return nil
+}
+
+// write puts the waiting entries into the file.
+func (x *index) write() error {
+	if len(x.pending) == 0 {
+		return nil
+	}
+	if err := x.open(); err != nil {
+		return err
+	}
+	if _, err := x.file.WriteAt(x.pending, int64(x.stored*x.entry)); err != nil {
+		return storageErr("write", x.path, err)
+	}
+	x.stored += len(x.pending) / x.entry
+	x.pending = x.pending[:0]
+	return nil
+}
+
+// finish writes what waits and drops the memory and descriptor of a segment that
+// gets no more appends.
+func (x *index) finish() error {
+	err := x.write()
+	x.pending = nil
+	return errors.Join(err, x.closeFile())
+}
+
+func (x *index) closeFile() error {
+	if x.file == nil {
+		return nil
+	}
+	err := x.file.Close()
+	x.file = nil
+	return storageErr("close", x.path, err)
+}
+
+// at reads entry i; the bytes are valid until the next append.
+func (x *index) at(i int) ([]byte, error) {
+	if i >= x.stored {
+		o := (i - x.stored) * x.entry
+		return x.pending[o : o+x.entry], nil
+	}
+	e := make([]byte, x.entry)
+	return e, x.read(e, i)
+}
+
+func (x *index) read(p []byte, i int) error {
+	if err := x.open(); err != nil {
+		return err
+	}
+	if n, err := x.file.ReadAt(p, int64(i*x.entry)); err != nil && !(err == io.EOF && n == len(p)) {
+		return storageErr("read", x.path, err)
+	}
+	return nil
+}
+
+// floor finds the last entry for which before holds; before must hold for a first
+// part of the entries. ok is false if it holds for none. The entry is copied to e.
+func (x *index) floor(e *[timeEntrySize]byte, before func(e []byte) bool) (ok bool, err error) {
+	for i := len(x.pending) - x.entry; i >= 0; i -= x.entry { // the tail is what is asked for most
+		if p := x.pending[i : i+x.entry]; before(p) {
+			copy(e[:], p)
+			return true, nil
+		}
+	}
+	buf := scratch.Get().(*[scratchSize]byte)
+	defer scratch.Put(buf)
+	lo, hi := 0, x.stored // before holds below lo, not from hi on
+	for block := scratchSize / x.entry; hi-lo > block; {
+		mid := int(uint(lo+hi) / 2)
+		if err := x.read(buf[:x.entry], mid); err != nil {
+			return false, err
+		}
+		if before(buf[:x.entry]) {
+			lo = mid
+		} else {
+			hi = mid
+		}
+	}
+	p := buf[:(hi-lo)*x.entry]
+	if len(p) == 0 {
+		return false, nil
+	}
+	if err := x.read(p, lo); err != nil {
+		return false, err
+	}
+	for i := len(p) - x.entry; i >= 0; i -= x.entry {
+		if before(p[i : i+x.entry]) {
+			copy(e[:], p[i:])
+			return true, nil
+		}
+	}
+	return false, nil
+}
+
+// truncate keeps the entries for which keep holds, a first part of all.
+func (x *index) truncate(keep func(e []byte) bool) error {
+	if err := x.write(); err != nil {
+		return err
+	}
+	n := x.stored
+	x.last = [timeEntrySize]byte{}
+	for ; n > 0; n-- {
+		e, err := x.at(n - 1)
+		if err != nil {
+			return err
+		}
+		if keep(e) {
+			copy(x.last[:], e)
+			break
+		}
+	}
+	return x.cut(n)
+}
+
+// cut keeps the first n entries, which must all be in the file, and makes that durable.
+func (x *index) cut(n int) error {
+	if err := x.open(); err != nil {
+		return err
+	}
+	x.stored, x.pending = n, x.pending[:0]
+	if n == 0 {
+		x.last = [timeEntrySize]byte{}
+	}
+	if err := x.file.Truncate(int64(n * x.entry)); err != nil {
+		return storageErr("truncate", x.path, err)
+	}
+	return storageErr("sync", x.path, x.file.Sync())
+}
+
+func (x *index) sync() error {
+	if err := x.write(); err != nil {
+		return err
+	}
+	if err := x.open(); err != nil {
+		return err
+	}
+	return storageErr("sync", x.path, x.file.Sync())
+}
+
+// Entries of the offset index: last offset of a batch relative to the segment's
+// base, and the batch's position.
+func offsetEntry(rel uint32, pos int64) (e [offsetEntrySize]byte) {
+	be.PutUint32(e[:], rel)
+	be.PutUint32(e[4:], uint32(pos))
+	return e
+}
+
+func entryOffset(e []byte) int64 { return int64(be.Uint32(e)) }
+func entryPos(e []byte) int64    { return int64(be.Uint32(e[4:])) }
+
+// Entries of the time index: the largest timestamp so far and the last offset of
+// the batch that has it, relative to the base.
+func timeEntry(ts int64, rel uint32) (e [timeEntrySize]byte) {
+	be.PutUint64(e[:], uint64(ts))
+	be.PutUint32(e[8:], rel)
+	return e
+}
+
+func entryTime(e []byte) int64       { return int64(be.Uint64(e)) }
+func entryTimeOffset(e []byte) int64 { return int64(be.Uint32(e[8:])) }
+
+// checkIndexes verifies that loaded indexes can belong to a segment of size bytes
+// whose offsets are below limit (relative); a reason means they must be rebuilt.
+func checkIndexes(offsets, times *index, size, limit int64) error {
+	if n := offsets.count(); n > 0 {
+		if o, p := entryOffset(offsets.last[:]), entryPos(offsets.last[:]); p >= size || o >= limit || n > 1 && (o == 0 || p == 0) {
+			return fmt.Errorf("last offset index entry is (%d, %d)", o, p)
+		}
+	}
+	if n := times.count(); n > 0 {
+		if t, o := entryTime(times.last[:]), entryTimeOffset(times.last[:]); t < 0 || o >= limit || n > 1 && t == 0 {
+			return fmt.Errorf("last time index entry is (%d, %d)", t, o)
+		}
+	}
+	return nil
+}

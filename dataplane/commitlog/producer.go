@@ -1,0 +1,133 @@
+package commitlog
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+
+	"penstock/dataplane/recordbatch"
+)
+
+// rememberedBatches is how many batches of a producer are known as duplicates: as
+// many as a producer may have in flight.
+const rememberedBatches = 5
+
+// batchMeta is one appended batch of an idempotent producer.
+type batchMeta struct {
+	lastSeq     int32
+	lastOffset  int64
+	offsetDelta int32 // last offset - first offset
+	timestamp   int64 // largest, ms
+}
+
+func (m *batchMeta) firstSeq() int32    { return recordbatch.AddSequence(m.lastSeq, -m.offsetDelta) }
+func (m *batchMeta) firstOffset() int64 { return m.lastOffset - int64(m.offsetDelta) }
+
+// producer is the state of one producer id in one partition.
+type producer struct {
+	epoch            int16
+	n                int // valid batches, oldest first
+	batches          [rememberedBatches]batchMeta
+	lastTimestamp    int64 // of the last batch or marker, ms
+	coordinatorEpoch int32 // of the last marker, -1 if none
+	txnFirst         int64 // first offset of the open transaction, -1 if none
+}
+
+func (p *producer) lastSeq() int32 {
+	if p.n == 0 {
+		return recordbatch.NoSequence
+	}
+	return p.batches[p.n-1].lastSeq
+}
+
+// producers is the state of all producers of a log, guarded by Log.mu.
+type producers struct {
+	byID map[int64]*producer
+}
+
+// check judges a batch that a client wants appended: a non-nil meta is the earlier
+// append of the same batch.
+func (ps *producers) check(b recordbatch.Batch) (*batchMeta, error) {
+	p := ps.byID[b.ProducerID()]
+	if p == nil {
+		return nil, nil // unknown or expired: any sequence may start
+	}
+	epoch, first := b.ProducerEpoch(), b.BaseSequence()
+	if epoch == p.epoch {
+		for i := range p.n {
+			if m := &p.batches[i]; m.firstSeq() == first && m.lastSeq == b.LastSequence() {
+				return m, nil
+			}
+		}
+	}
+	switch {
+	case epoch < p.epoch:
+		return nil, fmt.Errorf("producer %d has epoch %d, not %d: %w", b.ProducerID(), p.epoch, epoch, kerr.InvalidProducerEpoch)
+	case epoch != p.epoch && first != 0 && p.epoch >= 0:
+		return nil, fmt.Errorf("producer %d: sequence %d for the new epoch %d: %w", b.ProducerID(), first, epoch, kerr.OutOfOrderSequenceNumber)
+	case epoch == p.epoch && recordbatch.AddSequence(p.lastSeq(), 1) != first:
+		return nil, fmt.Errorf("producer %d: sequence %d after %d: %w", b.ProducerID(), first, p.lastSeq(), kerr.OutOfOrderSequenceNumber)
+	case p.txnFirst >= 0 && !b.IsTransactional():
+		return nil, fmt.Errorf("producer %d has an open transaction: %w", b.ProducerID(), kerr.InvalidTxnState)
+	}
+	return nil, nil
+}
+
+// add takes over a data batch that is in the log. Only its header is used.
+func (ps *producers) add(h recordbatch.Batch) {
+	p := ps.get(h.ProducerID())
+	if e := h.ProducerEpoch(); e != p.epoch {
+		p.epoch, p.n = e, 0
+	}
+	if p.n == rememberedBatches {
+		copy(p.batches[:], p.batches[1:])
+		p.n--
+	}
+	p.batches[p.n] = batchMeta{h.LastSequence(), h.LastOffset(), h.LastOffsetDelta(), h.MaxTimestamp()}
+	p.n++
+	p.lastTimestamp = h.MaxTimestamp()
+	if h.IsTransactional() && p.txnFirst < 0 {
+		p.txnFirst = h.BaseOffset()
+	}
+}
+
+// addMarker takes over a control batch: it ends the producer's transaction.
+func (ps *producers) addMarker(b recordbatch.Batch) error {
+	return recordbatch.Records(b, func(r recordbatch.Record) error {
+		// Key: version, type (0 abort, 1 commit). Value: version, coordinator epoch.
+		if len(r.Key) < 4 || be.Uint16(r.Key[2:]) > 1 || len(r.Value) < 6 {
+			return nil // markers of other kinds concern no producer
+		}
+		p := ps.get(b.ProducerID())
+		if e := b.ProducerEpoch(); e != p.epoch {
+			p.epoch, p.n = e, 0
+		}
+		p.coordinatorEpoch = int32(be.Uint32(r.Value[2:]))
+		p.txnFirst = -1
+		p.lastTimestamp = r.Timestamp
+		return nil
+	})
+}
+
+func (ps *producers) get(id int64) *producer {
+	p := ps.byID[id]
+	if p == nil {
+		if ps.byID == nil {
+			ps.byID = map[int64]*producer{}
+		}
+		p = &producer{epoch: recordbatch.NoProducerEpoch, coordinatorEpoch: -1, txnFirst: -1}
+		ps.byID[id] = p
+	}
+	return p
+}
+
+// expire forgets producers that wrote nothing for the time; those with an open
+// transaction stay.
+func (ps *producers) expire(now time.Time, after time.Duration) {
+	for id, p := range ps.byID {
+		if p.txnFirst < 0 && now.UnixMilli()-p.lastTimestamp >= after.Milliseconds() {
+			delete(ps.byID, id)
+		}
+	}
+}
