@@ -149,7 +149,7 @@ func (a *API) registerACLs() {
 		func(ctx context.Context, c *caller, in *struct {
 			ACLPath
 			Waiting
-		}) (*output[struct{}], error) {
+		}) (*gone, error) {
 			err := a.tx(ctx, c, func(tx pgx.Tx) error {
 				if _, err := cluster.LockWritable(ctx, tx, c.TenantID, in.Cluster); err != nil {
 					return err

@@ -38,6 +38,8 @@ type Config struct {
 	Hints    *cluster.Listener
 	TokenURL string       // shown to those who connect to a cluster
 	Logger   *slog.Logger // nil: discard
+
+	BodyTimeout time.Duration // for a request's body to come in; 0 means 10 seconds
 }
 
 // API is the server's handler and its upkeep.
@@ -59,6 +61,9 @@ func New(cfg Config) *API {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
+	if cfg.BodyTimeout == 0 {
+		cfg.BodyTimeout = 10 * time.Second
+	}
 	ctx, cancel := context.WithCancel(context.Background())
 	a := &API{cfg: cfg, stop: make(chan struct{}), cancel: cancel}
 
@@ -76,6 +81,7 @@ func New(cfg Config) *API {
 
 	a.registerPlans()
 	a.registerTenants()
+	a.registerAccountSecrets()
 	a.registerMembers()
 	a.registerClusters()
 	a.registerTopics()

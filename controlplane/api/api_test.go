@@ -29,6 +29,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(pgtest.Main(m)) }
 const (
 	operatorID     = "test-operator"
 	operatorSecret = "a-secret-of-more-than-twenty-characters"
+	bodyTimeout    = 500 * time.Millisecond
 )
 
 // env is a whole API on a database of its own.
@@ -66,7 +67,8 @@ func newEnv(t *testing.T) *env {
 	srv := httptest.NewUnstartedServer(nil)
 	e.url = "http://" + srv.Listener.Addr().String()
 	tokens := token.New(token.Config{DB: e.db, Keys: keys, Issuer: e.url})
-	e.api = api.New(api.Config{DB: e.db, Tokens: tokens, Sealer: sealer, Hints: hints, TokenURL: e.url + token.TokenPath})
+	e.api = api.New(api.Config{DB: e.db, Tokens: tokens, Sealer: sealer, Hints: hints, TokenURL: e.url + token.TokenPath,
+		BodyTimeout: bodyTimeout})
 	t.Cleanup(e.api.Close)
 	srv.Config.Handler = e.api.Handler()
 	srv.Start()

@@ -3,6 +3,8 @@ package api_test
 import (
 	"context"
 	"encoding/json"
+	"io"
+	"net"
 	"net/http"
 	"strings"
 	"sync"
@@ -347,5 +349,59 @@ func TestTheDocumentIsServedAndComplete(t *testing.T) {
 		if r := e.do("", "GET", path, nil); r.status != http.StatusOK {
 			t.Errorf("%s: %d", path, r.status)
 		}
+	}
+}
+
+// The bound on the body's time must not end a call that holds.
+func TestACallMayHoldForLongerThanItsBodyMayTake(t *testing.T) {
+	e := newEnv(t)
+	a := e.newTenant("alpha")
+	e.fill(a)
+	start := time.Now()
+	must[wire.Topic](e, a.token, "POST", "/v1/clusters/"+a.cluster.ID+"/topics", wire.CreateTopic{Name: "held"}, 201, "Prefer", "wait=2")
+	if took := time.Since(start); took < 3*bodyTimeout {
+		t.Errorf("the call held for %v only", took)
+	}
+}
+
+func TestASlowBodyIsCutOff(t *testing.T) {
+	e := newEnv(t)
+	conn, err := net.Dial("tcp", strings.TrimPrefix(e.url, "http://"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	if _, err := io.WriteString(conn, "POST /oauth2/token HTTP/1.1\r\nHost: x\r\nContent-Type: application/x-www-form-urlencoded\r\nContent-Length: 100\r\n\r\ngrant"); err != nil {
+		t.Fatal(err)
+	}
+	conn.SetReadDeadline(time.Now().Add(10 * time.Second))
+	b, err := io.ReadAll(conn)
+	if err != nil || !strings.HasPrefix(string(b), "HTTP/1.1 408 ") {
+		t.Errorf("%v: %s", err, b)
+	}
+}
+
+func TestAutomationAccountsRotateAndEnd(t *testing.T) {
+	e := newEnv(t)
+	a := e.newTenant("alpha")
+	path := "/v1/tenants/" + a.ID + "/accounts/" + a.account.Account.ID
+	second := must[wire.NewSecret](e, a.token, "POST", path+"/secrets", wire.CreateSecret{}, 201)
+	must[struct{}](e, a.token, "DELETE", path+"/secrets/"+a.account.Secret.ID, nil, 204)
+	token := e.token(second.ClientID, second.ClientSecret)
+	must[struct{}](e, token, "DELETE", path, nil, 204)
+	if r := e.do("", "POST", "/oauth2/token", "grant_type=client_credentials&client_id="+second.ClientID+"&client_secret="+second.ClientSecret,
+		"Content-Type", "application/x-www-form-urlencoded"); r.status != 401 {
+		t.Errorf("a deleted account got a token: %d", r.status)
+	}
+}
+
+func TestAMergePatchMayNameItsType(t *testing.T) {
+	e := newEnv(t)
+	a := e.newTenant("alpha")
+	e.fill(a)
+	v := must[wire.Topic](e, a.token, "PATCH", "/v1/clusters/"+a.cluster.ID+"/topics/earthquakes", `{"partitions":8}`, 200,
+		"Content-Type", "application/merge-patch+json")
+	if v.Partitions != 8 {
+		t.Errorf("%+v", v)
 	}
 }

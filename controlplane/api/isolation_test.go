@@ -49,7 +49,7 @@ func (x *tenant) body(op string) string {
 		return `{"configs":{"retention.ms":"1000"}}`
 	case "create-service-account":
 		return `{"name":"intruder"}`
-	case "create-secret":
+	case "create-secret", "create-account-secret":
 		return `{}`
 	case "put-quota":
 		return `{"bytes_in_per_second":5}`
@@ -64,7 +64,7 @@ func TestForeignThingsDoNotExistOnAnyEndpoint(t *testing.T) {
 	a, b := e.newTenant("alpha"), e.newTenant("beta")
 	e.fill(a)
 	e.fill(b)
-	ids := strings.NewReplacer("{tenant}", b.ID, "{cluster}", b.cluster.ID, "{topic}", b.topic.Name, "{account}", b.sa.ServiceAccount.ID,
+	ids := strings.NewReplacer("{tenant}", b.ID, "{cluster}", b.cluster.ID, "{topic}", b.topic.Name, "{account}", b.sa.ServiceAccount.ID, "{automation}", b.account.Account.ID,
 		"{acl}", b.acl.ID, "{operation}", b.op.ID, "{member}", b.member.ID, "{secret}", b.sa.Secret.ID)
 	before := e.dump()
 	walked := 0
@@ -91,6 +91,13 @@ func TestForeignThingsDoNotExistOnAnyEndpoint(t *testing.T) {
 			}
 			if p := r.problem(t); strings.Contains(p.Detail, b.ID) || strings.Contains(p.Detail, "main") {
 				t.Errorf("%s %s tells too much: %s", method, concrete, p.Detail)
+			}
+			// An own tenant with another's account in it.
+			if strings.Contains(path, "{automation}") {
+				mixed := strings.Replace(concrete, b.ID, a.ID, 1)
+				if r := e.do(a.token, method, mixed, body); r.status != 404 {
+					t.Errorf("%s %s with a foreign account: %d %s", method, mixed, r.status, r.body)
+				}
 			}
 			// The same path under a's own cluster with b's thing in it.
 			if strings.HasPrefix(path, "/v1/clusters/{cluster}/") && (strings.Contains(path, "{account}") || strings.Contains(path, "{acl}")) {

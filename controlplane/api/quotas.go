@@ -94,7 +94,7 @@ func (a *API) registerQuotas() {
 		func(ctx context.Context, c *caller, in *struct {
 			AccountPath
 			Waiting
-		}) (*output[struct{}], error) {
+		}) (*gone, error) {
 			err := a.tx(ctx, c, func(tx pgx.Tx) error {
 				if _, err := cluster.LockWritable(ctx, tx, c.TenantID, in.Cluster); err != nil {
 					return err

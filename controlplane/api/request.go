@@ -1,11 +1,14 @@
 package api
 
 import (
+	"bytes"
 	"context"
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"runtime/debug"
 	"strconv"
@@ -66,7 +69,10 @@ func (a *API) outer(next http.Handler) http.Handler {
 			writeProblem(w, newProblem(ctx, http.StatusBadRequest, "the path is not text"))
 			return
 		}
-		r.Body = http.MaxBytesReader(w, r.Body, maxBody)
+		if p := a.readBody(ctx, w, r); p != nil {
+			writeProblem(w, p)
+			return
+		}
 		start := time.Now()
 		defer func() {
 			if v := recover(); v != nil {
@@ -80,6 +86,28 @@ func (a *API) outer(next http.Handler) http.Handler {
 		}()
 		next.ServeHTTP(w, r)
 	})
+}
+
+// readBody takes the whole body in, with a bound on size and time, and lifts
+// the time bound afterwards: a read deadline that passes while a call holds
+// would end the call, since the server watches the idle connection by reading.
+func (a *API) readBody(ctx context.Context, w http.ResponseWriter, r *http.Request) *problem {
+	conn := http.NewResponseController(w)
+	conn.SetReadDeadline(time.Now().Add(a.cfg.BodyTimeout)) // an error means that w has no connection, as in tests
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
+	if err == nil {
+		conn.SetReadDeadline(time.Time{}) // kept otherwise: the server wants to read the rest before it closes
+	}
+	var tooLarge *http.MaxBytesError
+	switch {
+	case errors.As(err, &tooLarge):
+		return newProblem(ctx, http.StatusRequestEntityTooLarge, fmt.Sprintf("a body has at most %d bytes", maxBody))
+	case err != nil:
+		w.Header().Set("Connection", "close")
+		return newProblem(ctx, http.StatusRequestTimeout, "the body did not come in time")
+	}
+	r.Body = io.NopCloser(bytes.NewReader(body))
+	return nil
 }
 
 // plain says whether a caller's request id may be used in logs and rows as it is.
@@ -156,7 +184,7 @@ func (a *API) authenticate(hc huma.Context, next func(huma.Context)) {
 func register[I, O any](a *API, rule access, op huma.Operation, h func(ctx context.Context, c *caller, in *I) (*O, error)) {
 	op.Metadata = map[string]any{"access": rule}
 	op.MaxBodyBytes = maxBody
-	op.BodyReadTimeout = 10 * time.Second
+	op.BodyReadTimeout = -1 // readBody has seen to it
 	huma.Register(a.huma, op, func(ctx context.Context, in *I) (*O, error) {
 		c, ok := ctx.Value(callerKey).(*caller)
 		if !ok {

@@ -3,6 +3,7 @@ package api
 import (
 	"context"
 	"net/http"
+	"time"
 
 	"github.com/danielgtaylor/huma/v2"
 	"github.com/jackc/pgx/v5"
@@ -163,5 +164,58 @@ func (a *API) registerTenants() {
 				return err
 			})
 			return answer(http.StatusOK, page), err
+		})
+}
+
+// AutomationPath names an automation account.
+type AutomationPath struct {
+	TenantPath
+	Automation string `path:"automation" maxLength:"64"`
+}
+
+// registerAccountSecrets adds what ends or renews an automation account.
+func (a *API) registerAccountSecrets() {
+	register(a, tenantOrOps, huma.Operation{OperationID: "delete-account", Method: http.MethodDelete, Path: "/v1/tenants/{tenant}/accounts/{automation}", Tags: []string{"accounts"},
+		Description: "It gets no new token from now on; a token it has lives until it expires, at most 15 minutes."},
+		func(ctx context.Context, c *caller, in *AutomationPath) (*struct{}, error) {
+			return nil, a.within(ctx, c, in.Tenant, func(tx pgx.Tx) error {
+				if err := registry.DeleteAccount(ctx, tx, in.Tenant, in.Automation); err != nil {
+					return err
+				}
+				return note(ctx, tx, in.Tenant, c, "account.delete", in.Automation, nil)
+			})
+		})
+
+	register(a, tenantOrOps, huma.Operation{OperationID: "create-account-secret", Method: http.MethodPost, Path: "/v1/tenants/{tenant}/accounts/{automation}/secrets", Tags: []string{"accounts"},
+		DefaultStatus: http.StatusCreated, Description: "Adds a second live secret, so that the first can be replaced without a gap."},
+		func(ctx context.Context, c *caller, in *struct {
+			AutomationPath
+			Idempotency
+			Body wire.CreateSecret
+		}) (*output[wire.NewSecret], error) {
+			as := *c
+			as.TenantID = in.Tenant
+			run := func(ctx context.Context, fn func(tx pgx.Tx) error) error { return a.within(ctx, c, in.Tenant, fn) }
+			out, err := once(ctx, a, &as, in.Idempotency, in.Body, http.StatusCreated, run, func(tx pgx.Tx) (wire.NewSecret, error) {
+				s, plain, err := registry.AddSecret(ctx, tx, in.Tenant, registry.Owner{AccountID: in.Automation}, time.Duration(in.Body.ExpiresInSeconds)*time.Second)
+				if err != nil {
+					return wire.NewSecret{}, err
+				}
+				return newSecret(in.Automation, s, plain), note(ctx, tx, in.Tenant, c, "secret.create", s.ID, map[string]any{"account": in.Automation})
+			})
+			return answer(http.StatusCreated, out), err
+		})
+
+	register(a, tenantOrOps, huma.Operation{OperationID: "delete-account-secret", Method: http.MethodDelete, Path: "/v1/tenants/{tenant}/accounts/{automation}/secrets/{secret}", Tags: []string{"accounts"}},
+		func(ctx context.Context, c *caller, in *struct {
+			AutomationPath
+			Secret string `path:"secret" maxLength:"64"`
+		}) (*struct{}, error) {
+			return nil, a.within(ctx, c, in.Tenant, func(tx pgx.Tx) error {
+				if err := registry.RevokeSecret(ctx, tx, in.Tenant, registry.Owner{AccountID: in.Automation}, in.Secret); err != nil {
+					return err
+				}
+				return note(ctx, tx, in.Tenant, c, "secret.revoke", in.Secret, map[string]any{"account": in.Automation})
+			})
 		})
 }

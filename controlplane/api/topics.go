@@ -152,7 +152,7 @@ func (a *API) registerTopics() {
 		func(ctx context.Context, c *caller, in *struct {
 			TopicPath
 			Waiting
-		}) (*output[struct{}], error) {
+		}) (*gone, error) {
 			err := a.tx(ctx, c, func(tx pgx.Tx) error {
 				if _, err := cluster.LockWritable(ctx, tx, c.TenantID, in.Cluster); err != nil {
 					return err
@@ -270,18 +270,21 @@ func (a *API) topicAnswer(ctx context.Context, c *caller, status int, clusterID 
 	return o, err
 }
 
+// gone is the answer to a deletion that goes on: 202, or 204 when it is over.
+type gone struct{ Status int }
+
 // awaitGone answers 204 when look says that the thing is gone, 202 before.
-func (a *API) awaitGone(ctx context.Context, c *caller, w Waiting, look func(tx pgx.Tx) error) (*output[struct{}], error) {
-	gone := false
+func (a *API) awaitGone(ctx context.Context, c *caller, w Waiting, look func(tx pgx.Tx) error) (*gone, error) {
+	seen := false
 	err := a.await(ctx, c, w, func(tx pgx.Tx) (bool, error) {
 		err := look(tx)
-		if gone = errors.Is(err, cluster.ErrNotFound); gone {
+		if seen = errors.Is(err, cluster.ErrNotFound); seen {
 			err = nil
 		}
-		return gone, err
+		return seen, err
 	})
-	if gone {
-		return answer(http.StatusNoContent, struct{}{}), err
+	if seen {
+		return &gone{http.StatusNoContent}, err
 	}
-	return answer(http.StatusAccepted, struct{}{}), err
+	return &gone{http.StatusAccepted}, err
 }

@@ -61,6 +61,21 @@ func (c *Client) Accounts(ctx context.Context, tenant string) ([]wire.Account, e
 	return all[wire.Account](ctx, c, "/v1/tenants/"+esc(tenant)+"/accounts", nil)
 }
 
+// DeleteAccount ends an automation account.
+func (c *Client) DeleteAccount(ctx context.Context, tenant, id string) error {
+	return c.do(ctx, call{method: http.MethodDelete, path: "/v1/tenants/" + esc(tenant) + "/accounts/" + esc(id)}, nil)
+}
+
+// AddAccountSecret gives an automation account a second live secret.
+func (c *Client) AddAccountSecret(ctx context.Context, tenant, id string, in wire.CreateSecret) (wire.NewSecret, error) {
+	return send[wire.NewSecret](ctx, c, http.MethodPost, "/v1/tenants/"+esc(tenant)+"/accounts/"+esc(id)+"/secrets", in)
+}
+
+// RevokeAccountSecret ends a secret of an automation account.
+func (c *Client) RevokeAccountSecret(ctx context.Context, tenant, id, secret string) error {
+	return c.do(ctx, call{method: http.MethodDelete, path: "/v1/tenants/" + esc(tenant) + "/accounts/" + esc(id) + "/secrets/" + esc(secret)}, nil)
+}
+
 // CreateMember adds a member to the caller's tenant.
 func (c *Client) CreateMember(ctx context.Context, in wire.CreateMember) (wire.Member, error) {
 	return send[wire.Member](ctx, c, http.MethodPost, "/v1/members", in)

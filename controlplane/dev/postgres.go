@@ -51,7 +51,7 @@ func postgresBin() (string, error) {
 			return dir, nil
 		}
 	}
-	return "", errors.New("PostgreSQL is not installed; on Debian: apt-get install postgresql")
+	return "", errors.New("found no PostgreSQL; on Debian: apt-get install postgresql")
 }
 
 func pgMajor(path string) int {

@@ -87,7 +87,6 @@ func (s *Service) startControl() error {
 		"--engine-dir", s.f.path(brokersDir),
 		"--broker-binary", s.binary("penstock-broker"),
 		"--lifeline-pid", strconv.Itoa(s.self.PID),
-		"--lifeline-start", strconv.FormatUint(s.self.Start, 10),
 	}
 	if s.o.NoRestart {
 		args = append(args, "--no-restart")

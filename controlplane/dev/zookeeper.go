@@ -32,10 +32,10 @@ type zooKeeper struct {
 func newZooKeeper(dir string, port int) (*zooKeeper, error) {
 	java, err := exec.LookPath("java")
 	if err != nil {
-		return nil, errors.New("Java is not installed; on Debian: apt-get install zookeeper")
+		return nil, errors.New("found no java; on Debian: apt-get install zookeeper")
 	}
 	if _, err := os.Stat(zooKeeperJar); err != nil {
-		return nil, errors.New("ZooKeeper is not installed; on Debian: apt-get install zookeeper")
+		return nil, errors.New("found no ZooKeeper; on Debian: apt-get install zookeeper")
 	}
 	return &zooKeeper{dir: dir, port: port, java: java}, nil
 }

@@ -34,11 +34,11 @@ import (
 
 // Start brings a broker up and returns when it serves. ctx bounds the start
 // only. On an error everything started is stopped again.
-func Start(ctx context.Context, cfg *config.Broker, log *slog.Logger) (b *Broker, err error) {
+func Start(ctx context.Context, cfg *config.Broker, log *slog.Logger) (_ *Broker, err error) {
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
 	}
-	b = &Broker{cfg: cfg, log: log.With("broker", cfg.ID)}
+	b := &Broker{cfg: cfg, log: log.With("broker", cfg.ID)}
 	b.epoch.Store(-1)
 	b.ctx, b.cancel = context.WithCancel(context.Background())
 	b.onStop("background work", func(context.Context) error { b.cancel(); return nil })

@@ -19,7 +19,9 @@ import (
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"penstock/dataplane/coordination/zktest"
 )
@@ -112,6 +114,7 @@ func Start(t testing.TB, o Options) *Cluster {
 			return []string{fmt.Sprintf("listeners=PLAINTEXT://127.0.0.1:%d", ports[0])}
 		}
 	}
+	open := !strings.Contains(strings.Join(o.Listeners(0, make([]int, o.Ports)), "\n"), "SASL")
 	dir := t.TempDir()
 	zk, err := zktest.Start()
 	if err != nil {
@@ -143,8 +146,31 @@ func Start(t testing.TB, o Options) *Cluster {
 	}
 	for _, n := range c.Brokers {
 		n.AwaitServing()
+		if open { // who must log in first, asks by itself
+			n.awaitBrokers(len(c.Brokers))
+		}
 	}
 	return c
+}
+
+// awaitBrokers waits until the broker knows that many.
+func (n *Node) awaitBrokers(want int) {
+	t := n.c.t
+	t.Helper()
+	cl, err := kgo.NewClient(kgo.SeedBrokers(n.Addr))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer cl.Close()
+	Await(t, 30*time.Second, fmt.Sprintf("broker %d knowing the others", n.ID), func() error {
+		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		defer cancel()
+		resp, err := kmsg.NewPtrMetadataRequest().RequestWith(ctx, cl.SeedBrokers()[0])
+		if err == nil && len(resp.Brokers) < want {
+			err = fmt.Errorf("it knows %d of %d", len(resp.Brokers), want)
+		}
+		return err
+	})
 }
 
 func (c *Cluster) stopAll() {
@@ -214,20 +240,27 @@ func Await(t testing.TB, within time.Duration, what string, cond func() error) {
 // in sync.
 func (c *Cluster) AwaitWhole(topic string, within time.Duration) {
 	c.t.Helper()
-	adm := kadm.NewClient(c.Client())
+	cl := c.Client()
 	Await(c.t, within, topic+" whole again", func() error {
 		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 		defer cancel()
-		ts, err := adm.ListTopics(ctx, topic)
+		req := kmsg.NewPtrMetadataRequest() // kadm would answer from the client's cache
+		t := kmsg.NewMetadataRequestTopic()
+		t.Topic = &topic
+		req.Topics = append(req.Topics, t)
+		resp, err := req.RequestWith(ctx, cl)
 		if err != nil {
 			return err
 		}
-		for _, p := range ts[topic].Partitions {
-			if p.Err != nil || p.Leader < 0 || len(p.ISR) != len(p.Replicas) {
-				return fmt.Errorf("partition %d: leader %d, ISR %v of %v, %v", p.Partition, p.Leader, p.ISR, p.Replicas, p.Err)
+		if err := kerr.ErrorForCode(resp.Topics[0].ErrorCode); err != nil {
+			return err
+		}
+		for _, p := range resp.Topics[0].Partitions {
+			if p.ErrorCode != 0 || p.Leader < 0 || len(p.ISR) != len(p.Replicas) {
+				return fmt.Errorf("partition %d: leader %d, ISR %v of %v, %v", p.Partition, p.Leader, p.ISR, p.Replicas, kerr.ErrorForCode(p.ErrorCode))
 			}
 		}
-		return ts[topic].Err
+		return nil
 	})
 }
 

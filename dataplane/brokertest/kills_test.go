@@ -78,9 +78,11 @@ func TestKilledBrokersLoseNothing(t *testing.T) {
 	<-producing
 	flush, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	defer cancel()
+	stopped := time.Now()
 	if err := cl.Flush(flush); err != nil {
 		t.Fatalf("not everything was answered: %v", err)
 	}
+	t.Logf("the last records were answered %v after the last was sent", time.Since(stopped).Round(time.Millisecond))
 	verify(t, c, topic, l)
 }
 

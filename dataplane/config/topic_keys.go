@@ -10,7 +10,6 @@ const (
 	tLong     = kmsg.ConfigTypeLong
 	tDouble   = kmsg.ConfigTypeDouble
 	tList     = kmsg.ConfigTypeList
-	tClass    = kmsg.ConfigTypeClass
 	tPassword = kmsg.ConfigTypePassword
 )
 

@@ -137,12 +137,12 @@ func (c *cluster) dial(_ context.Context, b coordination.Broker) (Peer, error) {
 	defer c.mu.Unlock()
 	f := c.brokers[b.ID]
 	if f == nil || f.down {
-		return nil, errors.New("connection refused")
+		return (*fake)(nil), errors.New("connection refused") // as a careless dialer would
 	}
 	return f, nil
 }
 
-func (f *fake) Close() error { return nil }
+func (f *fake) Close() error { _ = f.id; return nil }
 
 // Do answers like a broker, from the request's bytes.
 func (f *fake) Do(_ context.Context, sent kmsg.Request) (kmsg.Response, error) {

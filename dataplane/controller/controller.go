@@ -233,13 +233,14 @@ func (c *Controller) elect() error {
 		c.drop("controller znode moved")
 	}
 	if id >= 0 {
-		if id == c.cfg.BrokerID {
-			// Left by an earlier life of this broker whose session has not ended
-			// yet, or by a term that we could not resign from. Its end wakes us.
-			c.log.Warn("the controller znode is that of an earlier term of this broker")
+		if id != c.cfg.BrokerID {
+			c.id.Store(id)
+			return nil
 		}
-		c.id.Store(id)
-		return nil
+		c.log.Info("removing the controller znode of an earlier term of this broker")
+		if err := c.cfg.ZK.ForgetController(ctx, id); err != nil {
+			return err
+		}
 	}
 	fence, other, won, err := c.cfg.ZK.ElectController(ctx, c.cfg.BrokerID)
 	if err != nil {

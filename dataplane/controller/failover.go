@@ -296,7 +296,7 @@ func partitionsOf(data []byte) []topicPart {
 func (t *term) addSender(b coordination.Broker) {
 	s := newSender(t.ctx, b)
 	s.dial, s.log = t.c.cfg.Dial, t.c.log
-	s.done = func(it item, resp kmsg.Response) { t.answered(s, it, resp) }
+	s.done = func(it item, resp kmsg.Response) bool { return t.answered(s, it, resp) }
 	s.resync = func() { t.post("", func() error { return t.resync(s) }) }
 	t.senders[b.ID] = s
 	t.wg.Add(1)
@@ -316,15 +316,18 @@ func (t *term) enqueue(id int32, it item) {
 	}
 }
 
-// answered looks at a broker's answer; it runs in the sender's goroutine.
-func (t *term) answered(s *sender, it item, resp kmsg.Response) {
+// answered looks at a broker's answer and says whether it did as it was told; it
+// runs in the sender's goroutine.
+func (t *term) answered(s *sender, it item, resp kmsg.Response) bool {
 	var code int16
 	switch r := resp.(type) {
 	case *kmsg.LeaderAndISRResponse:
 		code = r.ErrorCode
 		for _, tr := range r.Topics {
 			for _, p := range tr.Partitions {
-				if p.ErrorCode != 0 {
+				// After a failover brokers are told what most of them have: that
+				// epoch again is "stale" to them, and nothing is amiss.
+				if p.ErrorCode != 0 && p.ErrorCode != kerr.StaleControllerEpoch.Code {
 					t.c.log.Warn("broker refused a partition", "broker", s.broker.ID, "topic id", tr.TopicID, "partition", p.Partition, "err", kerr.ErrorForCode(p.ErrorCode))
 				}
 			}
@@ -334,6 +337,9 @@ func (t *term) answered(s *sender, it item, resp kmsg.Response) {
 	case *kmsg.StopReplicaResponse:
 		code = r.ErrorCode
 		t.post("", func() error { return t.stopped(s, it.req.(*kmsg.StopReplicaRequest), r) })
+	default:
+		t.c.log.Error("broker answered with something else", "broker", s.broker.ID, "request", it.key())
+		return false
 	}
 	switch code {
 	case 0:
@@ -345,4 +351,5 @@ func (t *term) answered(s *sender, it item, resp kmsg.Response) {
 	default:
 		t.c.log.Warn("broker answered with an error", "broker", s.broker.ID, "request", strings.TrimPrefix(kmsg.NameForKey(it.req.Key()), "kmsg."), "err", kerr.ErrorForCode(code))
 	}
+	return code == 0
 }

@@ -47,7 +47,11 @@ func (t *term) update(parts []*partition, d decide, keepEpoch bool) ([]*partitio
 				if err := t.reread(p); err != nil {
 					return changed, err
 				}
-				parts = append(parts, p)
+				if sameState(p.state, ws[i].State) && p.state.ControllerEpoch == t.fence.Epoch {
+					changed = append(changed, p) // our own write, whose reply was lost
+				} else {
+					parts = append(parts, p)
+				}
 			default:
 				t.c.log.Error("partition state is gone", "partition", p.tp, "err", errs[i])
 			}

@@ -6,12 +6,16 @@ import (
 	"sync"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"penstock/dataplane/coordination"
 )
 
 const (
+	// givenUp is how long a broker may refuse connections before nobody waits
+	// for it any more: clients cannot reach it either.
+	givenUp = time.Second
 	// maxQueued bounds the requests that wait for one broker. A broker that
 	// falls further behind is told everything anew when it answers again.
 	maxQueued      = 2000
@@ -31,25 +35,27 @@ type item struct {
 type sender struct {
 	broker coordination.Broker
 	dial   func(ctx context.Context, b coordination.Broker) (Peer, error)
-	done   func(it item, resp kmsg.Response) // called by the sender's goroutine
-	resync func()                            // likewise; the broker answers again after an overflow
+	done   func(it item, resp kmsg.Response) bool // did the broker take it in; called by the sender's goroutine
+	resync func()                                 // likewise; the broker answers again after an overflow
 	log    *slog.Logger
 
-	ctx    context.Context
+	term   context.Context // the term's
+	ctx    context.Context // ends with the term or the broker's life
 	cancel context.CancelFunc
 
 	mu       sync.Mutex
 	items    []item
 	wake     chan struct{}
-	seq      uint64 // of the last queued
-	metadata uint64 // of the last queued UpdateMetadata
-	acked    uint64 // of the last answered UpdateMetadata
+	seq      uint64    // of the last queued
+	metadata uint64    // of the last queued UpdateMetadata
+	acked    uint64    // of the last UpdateMetadata that the broker has taken in
+	failing  time.Time // of the first failure since the last answer
 	overflow bool
-	changed  chan struct{} // closed and replaced when acked moves
+	changed  chan struct{} // closed and replaced when acked or failing moves, and at each failure
 }
 
 func newSender(ctx context.Context, b coordination.Broker) *sender {
-	s := &sender{broker: b, wake: make(chan struct{}, 1), changed: make(chan struct{})}
+	s := &sender{term: ctx, broker: b, wake: make(chan struct{}, 1), changed: make(chan struct{})}
 	s.ctx, s.cancel = context.WithCancel(ctx)
 	return s
 }
@@ -81,12 +87,13 @@ func (s *sender) lastMetadata() uint64 {
 	return s.metadata
 }
 
-// await blocks until the broker has answered an UpdateMetadata queued at or
-// after seq, the broker is gone, or ctx ends.
+// await blocks until the broker has taken in an UpdateMetadata queued at or
+// after seq, the broker is gone or has not been reachable for a while, ctx ends,
+// or the term does (NOT_CONTROLLER).
 func (s *sender) await(ctx context.Context, seq uint64) error {
 	for {
 		s.mu.Lock()
-		ok, ch := s.acked >= seq, s.changed
+		ok, ch := s.acked >= seq || !s.failing.IsZero() && time.Since(s.failing) > givenUp, s.changed
 		s.mu.Unlock()
 		if ok {
 			return nil
@@ -94,6 +101,9 @@ func (s *sender) await(ctx context.Context, seq uint64) error {
 		select {
 		case <-ch:
 		case <-s.ctx.Done():
+			if s.term.Err() != nil {
+				return kerr.NotController
+			}
 			return nil
 		case <-ctx.Done():
 			return ctx.Err()
@@ -161,6 +171,7 @@ func (s *sender) run() {
 			if s.ctx.Err() != nil {
 				return
 			}
+			s.failed()
 			s.log.Warn("request to broker failed; it will be repeated", "broker", s.broker.ID, "key", it.key(), "err", err)
 			if conn != nil {
 				conn.Close()
@@ -185,7 +196,11 @@ func (it item) key() int16 {
 func (s *sender) connect() (Peer, error) {
 	ctx, cancel := context.WithTimeout(s.ctx, requestTimeout)
 	defer cancel()
-	return s.dial(ctx, s.broker)
+	conn, err := s.dial(ctx, s.broker)
+	if err != nil {
+		return nil, err // and not a Peer that holds a nil pointer
+	}
+	return conn, nil
 }
 
 func (s *sender) do(conn Peer, req kmsg.Request) (kmsg.Response, error) {
@@ -195,13 +210,27 @@ func (s *sender) do(conn Peer, req kmsg.Request) (kmsg.Response, error) {
 }
 
 func (s *sender) answered(it item, resp kmsg.Response) {
-	s.done(it, resp)
-	if !it.metadata {
-		return
-	}
+	took := s.done(it, resp)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.acked = it.seq
+	s.failing = time.Time{}
+	if took && it.metadata {
+		s.acked = it.seq
+		s.notify()
+	}
+}
+
+func (s *sender) failed() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.failing.IsZero() {
+		s.failing = time.Now()
+	}
+	s.notify()
+}
+
+// notify wakes those who wait; s.mu is held.
+func (s *sender) notify() {
 	close(s.changed)
 	s.changed = make(chan struct{})
 }

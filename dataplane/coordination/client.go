@@ -225,8 +225,13 @@ func (c *Client) dial(ctx context.Context) (*session, error) {
 		return nil, ErrClosed
 	}
 	s.id = conn.SessionID()
-	if c.cfg.Digest != "" {
-		if _, err := wait(ctx, func() (struct{}, error) { return struct{}{}, conn.AddAuth("digest", []byte(c.cfg.Digest)) }); err != nil {
+	for c.cfg.Digest != "" {
+		_, err := wait(ctx, func() (struct{}, error) { return struct{}{}, conn.AddAuth("digest", []byte(c.cfg.Digest)) })
+		if err == nil {
+			break
+		}
+		// The connection may be lost at any time; the session may go on.
+		if s.over() || !pause(ctx, 50*time.Millisecond) {
 			s.close()
 			return nil, err
 		}

@@ -116,6 +116,29 @@ func (c *Client) ElectController(ctx context.Context, broker int32) (f Fence, ot
 	}
 }
 
+// ForgetController removes the controller znode if it names this broker. The
+// caller holds the broker's registration and is in no term of office: the znode
+// is then left over from an earlier life, whose session would keep the office
+// vacant until it times out (KAFKA-1387 and its kind), or from a term that could
+// not be resigned from.
+func (c *Client) ForgetController(ctx context.Context, broker int32) error {
+	data, st, err := c.Get(ctx, ControllerPath)
+	if errors.Is(err, ErrNoNode) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	var j controllerJSON
+	if err := json.Unmarshal(data, &j); err != nil || j.BrokerID != broker {
+		return err
+	}
+	if err := c.Delete(ctx, ControllerPath, st.Version); err != nil && !errors.Is(err, ErrBadVersion) {
+		return err
+	}
+	return nil
+}
+
 // ResignController removes the controller znode if it is still that of the
 // fence, so that the others elect at once.
 func (c *Client) ResignController(ctx context.Context, f Fence) error {

@@ -31,6 +31,7 @@ const autoCreateWait = 5 * time.Second
 func (h *Handler) metadata(r *listener.Request) {
 	req := r.Body.(*kmsg.MetadataRequest)
 	resp := req.ResponseKind().(*kmsg.MetadataResponse)
+	h.awaitFirstImage()
 	h.autoCreate(r, req)
 	image := h.Metadata.Image()
 
@@ -61,6 +62,18 @@ func (h *Handler) metadata(r *listener.Request) {
 		resp.Topics = append(resp.Topics, h.askedTopic(r, image, t, req))
 	}
 	r.Reply(resp)
+}
+
+// awaitFirstImage waits, for a broker that has just started, for the
+// controller's first word. Kafka answers with an empty cluster meanwhile, from
+// which clients conclude that their topics are gone.
+func (h *Handler) awaitFirstImage() {
+	if h.Metadata.Image().ControllerEpoch != 0 {
+		return
+	}
+	ctx, cancel := context.WithTimeout(h.ctx, autoCreateWait)
+	defer cancel()
+	_ = h.Metadata.Await(ctx, func(im *metadata.Image) bool { return im.ControllerEpoch != 0 })
 }
 
 func (h *Handler) askedTopic(r *listener.Request, image *metadata.Image, t kmsg.MetadataRequestTopic, req *kmsg.MetadataRequest) kmsg.MetadataResponseTopic {

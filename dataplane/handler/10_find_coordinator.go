@@ -45,6 +45,7 @@ func (h *Handler) coordinator(r *listener.Request, kind int8, key string) kmsg.F
 	if !h.authorize(r, kmsg.ACLOperationDescribe, kmsg.ACLResourceTypeGroup, key) {
 		return fail(kerr.GroupAuthorizationFailed)
 	}
+	h.awaitFirstImage()
 	if h.Metadata.Image().Topic(OffsetsTopic) == nil {
 		ctx, cancel := context.WithTimeout(h.ctx, autoCreateWait)
 		defer cancel()

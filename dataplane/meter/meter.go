@@ -70,8 +70,8 @@ type Meter struct {
 	pending   map[protocol.TopicPartition]*pendingTP
 	freeSlots []uint32
 	freeTPs   []uint32
-	direct    int64 // batches counted at append since the journal was full
-	merged    int64 // batches that share an entry
+	direct    int64 // batches counted at append, for the journal was full; since the last report
+	merged    int64 // batches that share an entry; since the last report
 
 	published []values // last values that are known to be published, by counter; the loop's
 	outbox    []outgoing

@@ -557,21 +557,34 @@ func TestHooksFromManyGoroutines(t *testing.T) {
 	}
 }
 
+// The fuzzer writes over the op record and over all behind the header, whose
+// checksum it would not get past otherwise.
 func FuzzParse(f *testing.F) {
 	m := open(f, f.TempDir(), newTopic(), func(c *Config) { c.MaxPrincipals, c.MaxPartitions, c.MaxJournal = 1, 1, 2 })
 	m.Appended("User:a", tp("t", 0), 0, 9, 100, 10)
 	m.Fetched("User:a", 1, 0)
-	f.Add(append([]byte(nil), m.l.data...))
-	f.Add([]byte(magic))
+	good := append([]byte(nil), m.l.data...)
 	kill(m)
-	f.Fuzz(func(t *testing.T, b []byte) {
-		l, _, err := parse(aligned(b))
+	op := good[offOp : offOp+56]
+	f.Add(append([]byte(nil), op...), good[headerSize:])
+	f.Add([]byte{1}, []byte(nil))
+	f.Fuzz(func(t *testing.T, op, rest []byte) {
+		if l, _, err := parse(aligned(rest)); err == nil || l != nil {
+			t.Fatal("a file without a header was taken")
+		}
+		data := aligned(good)
+		copy(data[offOp:offOp+56], op)
+		copy(data[headerSize:], rest)
+		l, _, err := parse(data)
 		if err != nil {
-			return
+			t.Fatal(err)
+		}
+		if l.get(opKind) != opNone {
+			t.Fatal("an op is left under way")
 		}
 		for i := uint32(0); i < l.nj; i++ {
 			if e, used := l.entry(i); used {
-				if _, ok := l.tp(e.partition); !ok || l.name(e.principal) == "" {
+				if _, ok := l.tp(e.partition); !ok || l.name(e.principal) == "" || e.last < e.base {
 					t.Fatal("an entry that makes no sense was kept")
 				}
 			}

@@ -106,7 +106,12 @@ func (m *Meter) collect(final bool) {
 			}
 		}
 	}
+	direct, merged := m.direct, m.merged
+	m.direct, m.merged = 0, 0
 	m.mu.Unlock()
+	if direct+merged > 0 {
+		m.log.Warn("many batches wait to be committed; the usage journal is short of room", "countedAtAppend", direct, "merged", merged)
+	}
 	for first := final; first || len(changes) > 0; first = false {
 		n := min(len(changes), usage.MaxEntries)
 		o := outgoing{}

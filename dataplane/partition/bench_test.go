@@ -9,6 +9,7 @@ import (
 
 	"penstock/dataplane/commitlog"
 	"penstock/dataplane/purgatory"
+	"penstock/dataplane/recordbatch"
 	"penstock/dataplane/vfs"
 )
 
@@ -59,6 +60,7 @@ func BenchmarkProduceAndReplicate(b *testing.B) {
 	fetched := func(rs []FetchResult) { rs[0].Slice.Close() }
 	b.ReportAllocs()
 	for n := int64(1); b.Loop(); n++ {
+		recordbatch.Batch(records).SetBaseOffset(0) // stamped by the append before
 		m.Append(produce, done)
 		m.Fetch(FetchRequest{ReplicaID: 2, MaxBytes: 1 << 20, Parts: []FetchPart{{TP: tpA, Offset: n, MaxBytes: 1 << 20, CurrentLeaderEpoch: -1, LastFetchedEpoch: -1}}}, fetched)
 		if acked != int(n) {

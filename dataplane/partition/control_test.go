@@ -4,6 +4,7 @@ import (
 	"errors"
 	"io/fs"
 	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -189,6 +190,27 @@ func TestWatermarkIsCheckpointedEveryFiveSeconds(t *testing.T) {
 		got, err := r.dir.ReadCheckpoint(commitlog.HighWatermarkCheckpoint)
 		if err != nil || got[tpA] != 5 {
 			t.Errorf("checkpoint %v, %v", got, err)
+		}
+	})
+}
+
+func TestRetentionStopsAtTheWatermark(t *testing.T) {
+	inBubble(t, func(r *rig) {
+		r.log = commitlog.Config{SegmentBytes: 200, RetentionAge: time.Minute}
+		r.lead(tpA, 1, 1, 2)
+		for range 10 {
+			r.put(tpA, 1, strings.Repeat("x", 100))
+		}
+		r.fetch(2, from(tpA, 6))
+		time.Sleep(6 * time.Minute)
+		p := r.m.Partition(tpA)
+		if got := p.StartOffset(); got != 6 {
+			t.Errorf("log starts at %d, the high watermark is 6", got)
+		}
+		wantErr(t, "fetch of what is gone", r.fetch(-1, from(tpA, 5)).Err, kerr.OffsetOutOfRange)
+		r.restart()
+		if got := r.m.Partition(tpA).StartOffset(); got != 6 {
+			t.Errorf("log starts at %d after the restart", got)
 		}
 	})
 }

@@ -29,7 +29,10 @@ func (p *Partition) maybeExpand(r *remote) *ISRChange {
 	return p.propose(isr, isr)
 }
 
-// shrink proposes to drop the replicas that have not caught up for the lag time.
+// shrink proposes to drop the replicas that have not caught up for the lag
+// time. It looks at the high watermark, too: one that a caught-up replica
+// outside the set held back may move when that replica has died, and no fetch
+// of its will tell.
 func (p *Partition) shrink(now time.Time) {
 	p.state.Lock()
 	var proposal *ISRChange
@@ -46,8 +49,12 @@ func (p *Partition) shrink(now time.Time) {
 			proposal = p.propose(keep, p.isr)
 		}
 	}
+	committed := p.failed == nil && p.advance(now)
 	p.state.Unlock()
 	p.m.submit(proposal)
+	if committed {
+		p.changed(true)
+	}
 }
 
 func (p *Partition) propose(isr, maximal []int32) *ISRChange {

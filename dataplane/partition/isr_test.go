@@ -93,6 +93,19 @@ func TestDeadReplicaIsNotProposed(t *testing.T) {
 	})
 }
 
+func TestReplicaThatDiesOutsideTheSetFreesTheWatermark(t *testing.T) {
+	inBubble(t, func(r *rig) {
+		r.lead(tpA, 1, 1)
+		r.fetch(2, from(tpA, 0))
+		r.nextChange().Done(ISRResult{}, kerr.IneligibleReplica)
+		r.put(tpA, 1, "v")
+		r.hw(tpA, 0) // 2 is about to join
+		r.note(func() { r.alive = map[int32]bool{1: true} })
+		time.Sleep(16 * time.Second)
+		r.hw(tpA, 1)
+	})
+}
+
 func TestFollowerMustReachTheLeadersEpoch(t *testing.T) {
 	inBubble(t, func(r *rig) {
 		r.lead(tpA, 1, 1, 3)

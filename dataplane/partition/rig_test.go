@@ -27,6 +27,7 @@ type rig struct {
 	wheel    *purgatory.Wheel
 	m        *Manager
 	minISR   int
+	log      commitlog.Config
 	alive    map[int32]bool // nil: all
 	fetchers fetchersStub
 
@@ -105,9 +106,13 @@ func (r *rig) start() {
 	r.m, err = NewManager(context.Background(), Config{
 		BrokerID: 1, BrokerEpoch: func() int64 { return 50 }, FS: r.fs, Dirs: []*commitlog.Dir{dir}, Wheel: r.wheel,
 		ISR: r, Fetchers: &r.fetchers,
-		Topic: func(string) TopicConfig { return TopicConfig{MinISR: r.minISR} },
+		Topic: func(string) TopicConfig { return TopicConfig{MinISR: r.minISR, Log: r.log} },
 		Known: func(tp TopicPartition) bool { return tp.Topic == "elsewhere" },
-		Alive: func(id int32) bool { return r.alive == nil || r.alive[id] },
+		Alive: func(id int32) bool {
+			r.mu.Lock()
+			defer r.mu.Unlock()
+			return r.alive == nil || r.alive[id]
+		},
 		Hooks: Hooks{
 			OnAppend:     func(e AppendEvent) { r.note(func() { r.appends = append(r.appends, e) }) },
 			OnTruncate:   func(_ TopicPartition, o int64) { r.note(func() { r.truncs = append(r.truncs, o) }) },

@@ -203,6 +203,7 @@ func (c *cluster) check(h *history) {
 // the logs end up the same.
 func TestCommittedRecordsSurvive(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
+		var runs, acked, read, epochs, bounces int
 		rapid.Check(bubble{t}, func(rt *rapid.T) {
 			c := newCluster(rt, int64(rapid.IntRange(0, 1<<30).Draw(rt, "seed")), partition.TopicConfig{MinISR: 2})
 			defer c.close()
@@ -254,7 +255,12 @@ func TestCommittedRecordsSurvive(t *testing.T) {
 			}
 			c.settle()
 			c.check(h)
+			runs, acked, read, epochs, bounces = runs+1, acked+len(h.acked), read+len(h.read), epochs+int(c.epoch), bounces+int(c.epochSeq)-3
 		})
+		t.Logf("%d runs: %d records acknowledged, %d read, %d leader epochs, %d restarts", runs, acked, read, epochs, bounces)
+		if acked < runs || epochs < runs || bounces < runs/2 {
+			t.Error("the simulation has become too quiet to show anything")
+		}
 	})
 }
 

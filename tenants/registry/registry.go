@@ -115,6 +115,18 @@ func ListAccounts(ctx context.Context, tx pgx.Tx, tenant, after string, limit in
 		WHERE tenant_id = $1 AND id > $2 ORDER BY id LIMIT $3`, tenant, after, limit)
 }
 
+// DeleteAccount removes an automation account and its secrets.
+func DeleteAccount(ctx context.Context, tx pgx.Tx, tenant, id string) error {
+	if _, err := tx.Exec(ctx, `DELETE FROM secrets WHERE tenant_id = $1 AND account_id = $2`, tenant, id); err != nil {
+		return err
+	}
+	tag, err := tx.Exec(ctx, `DELETE FROM accounts WHERE tenant_id = $1 AND id = $2`, tenant, id)
+	if err == nil && tag.RowsAffected() == 0 {
+		return ErrNotFound
+	}
+	return err
+}
+
 // CountAccounts counts a tenant's automation accounts.
 func CountAccounts(ctx context.Context, tx pgx.Tx, tenant string) (int, error) {
 	n, err := one(ctx, tx, pgx.RowTo[int], `SELECT count(*) FROM accounts WHERE tenant_id = $1`, tenant)

@@ -44,6 +44,7 @@ type options struct {
 	EngineDir         string
 	BrokerBinary      string
 	LifelinePID       int
+	NoRestart         bool
 	BrokerSettings    settings
 	LogLevel          slog.Level
 }
@@ -76,6 +77,7 @@ func parse(args []string) (options, error) {
 	fs.StringVar(&o.EngineDir, "engine-dir", "", "process engine: folder of the brokers' settings and data")
 	fs.StringVar(&o.BrokerBinary, "broker-binary", "", "process engine: path of penstock-broker")
 	fs.IntVar(&o.LifelinePID, "lifeline-pid", 0, "process engine: brokers end when this process does; 0: they stay")
+	fs.BoolVar(&o.NoRestart, "no-restart", false, "process engine: leave brokers that died dead")
 	fs.Var(&o.BrokerSettings, "broker-set", "key=value put into every broker's server.properties last (repeatable)")
 	fs.TextVar(&o.LogLevel, "log-level", o.LogLevel, "debug, info, warn or error")
 	if err := fs.Parse(args); err != nil {
@@ -160,8 +162,7 @@ func run(ctx context.Context, o options, log *slog.Logger, ready func(addr strin
 func serve(ctx context.Context, ln net.Listener, a *api.API, log *slog.Logger, ready func(addr string)) error {
 	srv := &http.Server{
 		Handler:           a.Handler(),
-		ReadHeaderTimeout: 5 * time.Second,
-		ReadTimeout:       30 * time.Second,
+		ReadHeaderTimeout: 5 * time.Second,  // bodies are bounded in the API; a ReadTimeout would end calls that hold
 		WriteTimeout:      90 * time.Second, // above the longest wait
 		IdleTimeout:       2 * time.Minute,
 		MaxHeaderBytes:    32 << 10,

@@ -1,0 +1,62 @@
+# Penstock. `make` alone shows what there is.
+
+SHELL       := /bin/sh
+GO          ?= go
+BIN         := bin
+ARGS        ?=
+DIR         ?= .penstock
+STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
+
+.DEFAULT_GOAL := help
+.PHONY: help build deps run stop test test-race bench compat lint fmt generate clean
+
+help: ## show this
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+build: ## build bin/penstock, bin/penstock-control and bin/penstock-broker
+	$(GO) build -trimpath -o $(BIN)/ ./controlplane/cmd/... ./dataplane/cmd/...
+
+# RUNLEVEL=1 keeps the packages' own services from being started: only ours run.
+deps: ## install PostgreSQL and ZooKeeper from Debian's packages if they are missing
+	@missing=""; \
+	ls /usr/lib/postgresql/*/bin/postgres >/dev/null 2>&1 || missing="$$missing postgresql"; \
+	{ [ -e /usr/share/java/zookeeper.jar ] && command -v java >/dev/null; } || missing="$$missing zookeeper"; \
+	[ -z "$$missing" ] && exit 0; \
+	if [ "$$(id -u)" != 0 ]; then echo "missing:$$missing; as root: apt-get install$$missing" >&2; exit 1; fi; \
+	export DEBIAN_FRONTEND=noninteractive RUNLEVEL=1; \
+	echo "installing$$missing" >&2; \
+	{ apt-get install -y -qq --no-install-recommends $$missing || \
+	  { apt-get update -qq && apt-get install -y -qq --no-install-recommends $$missing; }; } >/dev/null
+
+run: build deps ## build, then run the whole service with its demonstration; ARGS=--once, --detach, ...
+	@exec $(BIN)/penstock dev --dir $(DIR) $(ARGS)
+
+stop: ## stop the service that `make run ARGS=--detach` left running
+	@[ ! -x $(BIN)/penstock ] || $(BIN)/penstock dev stop --dir $(DIR)
+
+test: deps ## vet and all tests, with the race detector
+	$(GO) vet ./...
+	$(GO) test -race -timeout 13m ./...
+
+test-race: deps ## all tests once more with the race detector, nothing from the cache
+	$(GO) test -race -count=1 -timeout 30m ./...
+
+bench: build ## compare with Apache Kafka: needs Java 17 and Maven
+	$(GO) run ./dataplane/brokertest/bench $(ARGS)
+
+compat: build deps ## other makes' clients against the service: needs kcat, Python's confluent-kafka, Java 17 and Maven
+	$(GO) test -count=1 -timeout 20m -tags compat -run Compat ./controlplane/dev/...
+
+lint: ## go vet and staticcheck
+	$(GO) vet ./...
+	$(GO) run $(STATICCHECK) ./...
+
+fmt: ## gofmt
+	gofmt -l -w .
+
+generate: ## run go generate, and write the broker's dependency list anew
+	$(GO) generate ./...
+	$(GO) test -run TestBrokerDependencies -update-deps .
+
+clean: stop ## remove what was built; the state of a service stays
+	rm -rf $(BIN)

@@ -1,0 +1,418 @@
+package admission
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"math"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kmsg"
+	"go.uber.org/goleak"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// clock is a time that stands until it is moved.
+type clock struct {
+	mu  sync.Mutex
+	now time.Time
+}
+
+func newClock() *clock               { return &clock{now: time.UnixMilli(1_700_000_000_000)} }
+func (c *clock) Now() time.Time      { c.mu.Lock(); defer c.mu.Unlock(); return c.now }
+func (c *clock) add(d time.Duration) { c.mu.Lock(); c.now = c.now.Add(d); c.mu.Unlock() }
+func newTestQuotas(c *clock) *Quotas { return NewQuotas(QuotaConfig{Clock: c.Now}) }
+func set(t testing.TB, q *Quotas, path string, kv ...string) {
+	t.Helper()
+	m := map[string]string{}
+	for i := 0; i < len(kv); i += 2 {
+		m[kv[i]] = kv[i+1]
+	}
+	if err := q.Update(path, m); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// The rate, its window and the throttle are those of Kafka to the last ms.
+func TestRateIsKafkas(t *testing.T) {
+	f, err := os.Open("testdata/rate.txt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	var r *rate
+	var bound float64
+	n := 0
+	for s := bufio.NewScanner(f); s.Scan(); {
+		line := s.Text()
+		if strings.HasPrefix(line, "#") {
+			continue
+		}
+		if _, err := fmt.Sscanf(line, "run %g", &bound); err == nil {
+			r = new(rate)
+			continue
+		}
+		var now, w, ms int64
+		var v, per float64
+		if _, err := fmt.Sscan(line, &now, &v, &per, &w, &ms); err != nil {
+			t.Fatal(line, err)
+		}
+		r.record(v, now, 11, 1000)
+		gotPer, gotW := r.measure(now, 11, 1000)
+		got := throttle(gotPer, bound, gotW).Milliseconds()
+		if math.Abs(gotPer-per) > 1e-6*math.Max(1, math.Abs(per)) || gotW != w || got != ms {
+			t.Fatalf("line %q: got rate %v, window %d, throttle %d", line, gotPer, gotW, got)
+		}
+		n++
+	}
+	if n != 720 {
+		t.Fatalf("%d lines", n)
+	}
+}
+
+func TestColdClientMayBurstTenWindows(t *testing.T) {
+	c := newClock()
+	q := newTestQuotas(c)
+	set(t, q, "/config/users/a", ProducerByteRate, "1000")
+	if d := q.Produce("a", "x", 10_000); d != 0 {
+		t.Fatalf("throttled by %v at the bound", d)
+	}
+	if d := q.Produce("a", "x", 1000); d != time.Second {
+		t.Fatalf("throttled by %v", d)
+	}
+	c.add(11 * time.Second)
+	if d := q.Produce("a", "x", 10_000); d != 0 {
+		t.Fatalf("the old burst is remembered: %v", d)
+	}
+}
+
+// Long runs keep to the rate, whatever the request size.
+func TestSustainedRateIsTheQuota(t *testing.T) {
+	for _, size := range []int{100, 5000, 60_000} {
+		c := newClock()
+		q := newTestQuotas(c)
+		set(t, q, "/config/users/a", ProducerByteRate, "10000")
+		var sent int
+		start := c.Now()
+		for c.Now().Sub(start) < 300*time.Second {
+			sent += size
+			c.add(q.Produce("a", "x", size) + time.Millisecond)
+		}
+		rate := float64(sent) / c.Now().Sub(start).Seconds()
+		if rate < 9_500 || rate > 10_900 { // the first burst is in it
+			t.Errorf("size %d: %.0f B/s", size, rate)
+		}
+	}
+}
+
+func TestPrecedence(t *testing.T) {
+	c := newClock()
+	q := newTestQuotas(c)
+	levels := []string{ // weakest first
+		"/config/clients/<default>", "/config/clients/app", "/config/users/<default>", "/config/users/<default>/clients/<default>",
+		"/config/users/<default>/clients/app", "/config/users/al%20ice", "/config/users/al%20ice/clients/<default>", "/config/users/al%20ice/clients/app",
+	}
+	limit := func() int64 { return q.FetchLimit("al ice", "app") }
+	if limit() != math.MaxInt64 {
+		t.Fatal("limited without a quota")
+	}
+	for i, l := range levels {
+		set(t, q, l, ConsumerByteRate, fmt.Sprint(100*(i+1)))
+		if limit() != int64(1000*(i+1)) {
+			t.Fatalf("%s: limit %d", l, limit())
+		}
+	}
+	for i := len(levels) - 1; i > 0; i-- { // deleting falls through at once
+		set(t, q, levels[i])
+		if limit() != int64(1000*i) {
+			t.Fatalf("without %s: limit %d", levels[i], limit())
+		}
+	}
+	set(t, q, "/config/clients/other", ConsumerByteRate, "7")
+	if q.FetchLimit("x", "y") != 1000 || q.FetchLimit("x", "other") != 70 {
+		t.Fatal("client levels")
+	}
+}
+
+func TestWhoSharesABucket(t *testing.T) {
+	type who struct{ user, client string }
+	for _, c := range []struct {
+		path string
+		a, b who
+		same bool
+	}{
+		{"/config/users/u", who{"u", "1"}, who{"u", "2"}, true},
+		{"/config/users/<default>", who{"u", "1"}, who{"u", "2"}, true},
+		{"/config/users/<default>", who{"u", "1"}, who{"v", "1"}, false},
+		{"/config/users/u/clients/<default>", who{"u", "1"}, who{"u", "2"}, false},
+		{"/config/users/<default>/clients/1", who{"u", "1"}, who{"v", "1"}, false},
+		{"/config/users/<default>/clients/<default>", who{"u", "1"}, who{"u", "2"}, false},
+		{"/config/clients/1", who{"u", "1"}, who{"v", "1"}, true},
+		{"/config/clients/<default>", who{"u", "1"}, who{"v", "1"}, true},
+		{"/config/clients/<default>", who{"u", "1"}, who{"u", "2"}, false},
+	} {
+		q := newTestQuotas(newClock())
+		set(t, q, c.path, ProducerByteRate, "100")
+		q.Produce(c.a.user, c.a.client, 1000)
+		if got := q.Produce(c.b.user, c.b.client, 1) > 0; got != c.same {
+			t.Errorf("%s: %v and %v share %v", c.path, c.a, c.b, got)
+		}
+	}
+}
+
+func TestKindsAreApart(t *testing.T) {
+	q := newTestQuotas(newClock())
+	set(t, q, "/config/users/u", ProducerByteRate, "100", ConsumerByteRate, "200", RequestPercentage, "10", "SCRAM-SHA-256", "x")
+	if q.Produce("u", "c", 2000) != 10*time.Second || q.Fetch("u", "c", 2000) != 0 || q.Request("u", "c", time.Millisecond) != 0 {
+		t.Fatal("one kind's use counts for another")
+	}
+}
+
+func TestThrottledFetchIsTakenBack(t *testing.T) {
+	q := newTestQuotas(newClock())
+	set(t, q, "/config/users/u", ConsumerByteRate, "100")
+	if q.Fetch("u", "c", 900) != 0 {
+		t.Fatal("throttled")
+	}
+	for range 5 { // refused again and again, the client must not fall behind further
+		if d := q.Fetch("u", "c", 500); d != 4*time.Second {
+			t.Fatalf("throttle %v", d)
+		}
+		q.UnrecordFetch("u", "c", 500)
+	}
+	if q.Fetch("u", "c", 100) != 0 {
+		t.Fatal("throttled")
+	}
+}
+
+func TestRequestTimeIsPercentOfOneThread(t *testing.T) {
+	c := newClock()
+	q := newTestQuotas(c)
+	if q.RequestsLimited() {
+		t.Fatal("limited")
+	}
+	set(t, q, "/config/users/u", RequestPercentage, "50")
+	if !q.RequestsLimited() {
+		t.Fatal("not limited")
+	}
+	if d := q.Request("u", "c", 5*time.Second); d != 0 { // 500 %s over 10 s
+		t.Fatalf("throttle %v at the bound", d)
+	}
+	if d := q.Request("u", "c", 100*time.Millisecond); d != 200*time.Millisecond {
+		t.Fatalf("throttle %v", d)
+	}
+	if d := q.Request("u", "c", 10*time.Second); d != time.Second {
+		t.Fatalf("throttle %v is above one window", d)
+	}
+	q = newTestQuotas(c)
+	set(t, q, "/config/users/u", RequestPercentage, "50")
+	q.RequestNetwork("u", "c", time.Hour) // counted, not checked
+	if d := q.Request("u", "c", 0); d != time.Second {
+		t.Fatalf("network time is not counted: %v", d)
+	}
+}
+
+func TestIdleBucketsAreForgotten(t *testing.T) {
+	c := newClock()
+	q := newTestQuotas(c)
+	set(t, q, "/config/clients/<default>", ProducerByteRate, "100")
+	for i := range 1000 {
+		q.Produce("u", fmt.Sprint(i), 1)
+	}
+	if q.Buckets() != 1000 {
+		t.Fatalf("%d buckets", q.Buckets())
+	}
+	c.add(idleAfter + time.Minute)
+	for i := range 1000 { // any use of a shard sweeps it
+		q.Produce("u", fmt.Sprint("new", i), 1)
+	}
+	if q.Buckets() != 1000 {
+		t.Fatalf("%d buckets", q.Buckets())
+	}
+}
+
+func TestMadeUpClientIDsCannotFillTheMemory(t *testing.T) {
+	q := NewQuotas(QuotaConfig{MaxBuckets: 100, Clock: newClock().Now})
+	set(t, q, "/config/clients/<default>", ProducerByteRate, "100")
+	for i := range 10_000 {
+		q.Produce("u", fmt.Sprint(i), 1)
+	}
+	if n := q.Buckets(); n > 100+len(q.shards) {
+		t.Fatalf("%d buckets", n)
+	}
+}
+
+func TestBadQuotasAreReportedOthersHold(t *testing.T) {
+	q := newTestQuotas(newClock())
+	err := q.Update("/config/users/u", map[string]string{ProducerByteRate: "many", ConsumerByteRate: "10"})
+	if err == nil || !strings.Contains(err.Error(), ProducerByteRate) || q.FetchLimit("u", "c") != 100 {
+		t.Fatalf("%v", err)
+	}
+	for _, path := range []string{"", "/config/topics/t", "/config/users", "/config/users/", "/config/users/u/clients", "/config/users/u/topics/t", "/config/users/%zz", "/config/clients/a/users/b"} {
+		if q.Update(path, nil) == nil {
+			t.Errorf("%q accepted", path)
+		}
+	}
+}
+
+func TestReset(t *testing.T) {
+	q := newTestQuotas(newClock())
+	set(t, q, "users/u", ConsumerByteRate, "10")
+	if err := q.Reset(map[string]map[string]string{"/config/users/v": {ConsumerByteRate: "20"}}); err != nil {
+		t.Fatal(err)
+	}
+	if q.FetchLimit("u", "c") != math.MaxInt64 || q.FetchLimit("v", "c") != 200 {
+		t.Fatal("not replaced")
+	}
+}
+
+func TestQuotaOfNothingStops(t *testing.T) {
+	q := newTestQuotas(newClock())
+	set(t, q, "/config/users/u", ProducerByteRate, "0")
+	if d := q.Produce("u", "c", 1); d != maxThrottle {
+		t.Fatalf("throttle %v", d)
+	}
+}
+
+func TestEntityPaths(t *testing.T) {
+	name := "a/b c*+~<default>é"
+	for _, e := range []Entity{EntityOf(true, &name, false, nil), EntityOf(true, nil, false, nil), EntityOf(false, nil, true, &name), EntityOf(true, nil, true, &name), EntityOf(true, &name, true, nil)} {
+		p := e.EntityPath()
+		back, ok := ParsePath("/config/" + p)
+		if !ok || back != e {
+			t.Errorf("%q: %+v", p, back)
+		}
+		if strings.ContainsAny(p, " *+~") || strings.Count(p, "/") != 2*len(e.Parts())-1 {
+			t.Errorf("%q is not encoded as Kafka does", p)
+		}
+	}
+	if got := Sanitize("a b*c"); got != "a%20b%2Ac" {
+		t.Error(got)
+	}
+}
+
+func TestAlterRequests(t *testing.T) {
+	str := func(s string) *string { return &s }
+	part := func(typ string, name *string) kmsg.AlterClientQuotasRequestEntryEntity {
+		return kmsg.AlterClientQuotasRequestEntryEntity{Type: typ, Name: name}
+	}
+	e, err := ParseEntity([]kmsg.AlterClientQuotasRequestEntryEntity{part("client-id", nil), part("user", str("u"))})
+	if err != nil || e.EntityPath() != "users/u/clients/<default>" {
+		t.Fatalf("%v %v", e, err)
+	}
+	for _, bad := range [][]kmsg.AlterClientQuotasRequestEntryEntity{nil, {part("ip", nil)}, {part("user", nil), part("user", str("u"))}, {part("user", str(""))}} {
+		if _, err := ParseEntity(bad); !errors.Is(err, kerr.InvalidRequest) {
+			t.Errorf("%+v: %v", bad, err)
+		}
+	}
+	op := func(key string, v float64, remove bool) kmsg.AlterClientQuotasRequestEntryOp {
+		return kmsg.AlterClientQuotasRequestEntryOp{Key: key, Value: v, Remove: remove}
+	}
+	cur := map[string]string{ProducerByteRate: "1", "SCRAM-SHA-256": "secret"}
+	got, err := AlterValues(cur, []kmsg.AlterClientQuotasRequestEntryOp{op(ProducerByteRate, 0, true), op(ConsumerByteRate, 1e6, false), op(RequestPercentage, 12.5, false)})
+	if err != nil || len(got) != 3 || got[ConsumerByteRate] != "1000000" || got[RequestPercentage] != "12.5" || got["SCRAM-SHA-256"] != "secret" || len(cur) != 2 {
+		t.Fatalf("%v %v", got, err)
+	}
+	for _, bad := range []kmsg.AlterClientQuotasRequestEntryOp{op("nope", 1, false), op("nope", 1, true), op(ProducerByteRate, 0, false), op(ProducerByteRate, -1, false), op(ProducerByteRate, 1.5, false), op(ProducerByteRate, math.NaN(), false), op(ProducerByteRate, math.Inf(1), false), op(ProducerByteRate, 1e30, false)} {
+		if _, err := AlterValues(nil, []kmsg.AlterClientQuotasRequestEntryOp{bad}); !errors.Is(err, kerr.InvalidRequest) {
+			t.Errorf("%+v: %v", bad, err)
+		}
+	}
+}
+
+func TestDescribe(t *testing.T) {
+	q := newTestQuotas(newClock())
+	for _, p := range []string{"users/a", "users/b", "users/<default>", "clients/x", "users/a/clients/x", "users/a/clients/<default>"} {
+		set(t, q, p, ProducerByteRate, "10", RequestPercentage, "1")
+	}
+	name := func(s string) *string { return &s }
+	comp := func(typ string, m kmsg.QuotasMatchType, s *string) kmsg.DescribeClientQuotasRequestComponent {
+		return kmsg.DescribeClientQuotasRequestComponent{EntityType: typ, MatchType: m, Match: s}
+	}
+	const exact, def, any = kmsg.QuotasMatchTypeExact, kmsg.QuotasMatchTypeDefault, kmsg.QuotasMatchTypeAny
+	type cs = []kmsg.DescribeClientQuotasRequestComponent
+	for i, c := range []struct {
+		comps  cs
+		strict bool
+		want   string
+	}{
+		{nil, false, "clients/x users/<default> users/a users/a/clients/<default> users/a/clients/x users/b"},
+		{nil, true, ""},
+		{cs{comp("user", exact, name("a"))}, false, "users/a users/a/clients/<default> users/a/clients/x"},
+		{cs{comp("user", exact, name("a"))}, true, "users/a"},
+		{cs{comp("user", any, nil)}, true, "users/<default> users/a users/b"},
+		{cs{comp("user", def, nil)}, false, "users/<default>"},
+		{cs{comp("user", exact, name("a")), comp("client-id", def, nil)}, true, "users/a/clients/<default>"},
+		{cs{comp("client-id", exact, name("x"))}, false, "clients/x users/a/clients/x"},
+		{cs{comp("ip", any, nil)}, false, ""},
+	} {
+		got, err := q.Describe(c.comps, c.strict)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var paths []string
+		for _, d := range got {
+			paths = append(paths, d.Entity.EntityPath())
+			if d.Values[ProducerByteRate] != 10 || d.Values[RequestPercentage] != 1 || len(d.Values) != 2 {
+				t.Errorf("%+v", d)
+			}
+		}
+		if strings.Join(paths, " ") != c.want {
+			t.Errorf("case %d: %v", i, paths)
+		}
+	}
+	for _, c := range []struct {
+		comps cs
+		want  error
+	}{
+		{cs{comp("", any, nil)}, kerr.InvalidRequest}, {cs{comp("planet", any, nil)}, kerr.UnsupportedVersion}, {cs{comp("user", any, nil), comp("user", any, nil)}, kerr.InvalidRequest},
+		{cs{comp("user", exact, nil)}, kerr.InvalidRequest}, {cs{comp("user", any, name("a"))}, kerr.InvalidRequest}, {cs{comp("user", 7, nil)}, kerr.InvalidRequest},
+	} {
+		if _, err := q.Describe(c.comps, false); !errors.Is(err, c.want) {
+			t.Errorf("%+v: %v", c.comps, err)
+		}
+	}
+}
+
+func TestChargesFromManyGoroutines(t *testing.T) {
+	q := NewQuotas(QuotaConfig{})
+	set(t, q, "/config/users/<default>", ProducerByteRate, "1000000")
+	var wg sync.WaitGroup
+	for g := range 4 {
+		wg.Go(func() {
+			for i := range 500 {
+				q.Produce(fmt.Sprint(i%7), "c", 100)
+				if g == 0 && i%50 == 0 {
+					q.Update("/config/users/1", map[string]string{ProducerByteRate: fmt.Sprint(i + 1)})
+				}
+			}
+		})
+	}
+	wg.Wait()
+}
+
+func FuzzParsePath(f *testing.F) {
+	f.Add("/config/users/a%20b/clients/<default>")
+	f.Fuzz(func(t *testing.T, s string) {
+		if e, ok := ParsePath(s); ok {
+			if back, ok := ParsePath(e.EntityPath()); !ok || back != e {
+				t.Fatalf("%q: %+v became %+v", s, e, back)
+			}
+		}
+	})
+}
+
+func BenchmarkProduce(b *testing.B) {
+	q := NewQuotas(QuotaConfig{})
+	set(b, q, "/config/users/u", ProducerByteRate, "1000000000000")
+	b.ReportAllocs()
+	for b.Loop() {
+		q.Produce("u", "client", 1000)
+	}
+}
