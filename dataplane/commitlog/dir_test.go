@@ -108,7 +108,10 @@ func TestMetaOfKafkaIsRead(t *testing.T) {
 }
 
 func TestDamagedCheckpointsAreRefused(t *testing.T) {
-	for _, bad := range []string{"", "1\n0\n", "0\n1\n", "0\n-1\n", "0\n1\na 0 5", "0\n1\na 0\n", "0\n0\na 0 5\n", "0\n1\na -1 5\n", "0\n1\na 0 x\n", "0\n4000000000\n"} {
+	if m, err := parseOffsets(nil); err != nil || len(m) != 0 {
+		t.Errorf("the empty file of a new Kafka broker: %v, %v", m, err)
+	}
+	for _, bad := range []string{"\n", "1\n0\n", "0\n1\n", "0\n-1\n", "0\n1\na 0 5", "0\n1\na 0\n", "0\n0\na 0 5\n", "0\n1\na -1 5\n", "0\n1\na 0 x\n", "0\n4000000000\n"} {
 		if m, err := parseOffsets([]byte(bad)); err == nil {
 			t.Errorf("%q was taken: %v", bad, m)
 		}
