@@ -242,13 +242,6 @@ func (s *segment) position(offset int64) (int64, error) {
 	return entryPos(e[:]), nil
 }
 
-// endOffset is the offset after the last record.
-func (s *segment) endOffset() int64 {
-	s.mu.RLock()
-	defer s.mu.RUnlock()
-	return s.next
-}
-
 func (s *segment) bytes() int64 {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
