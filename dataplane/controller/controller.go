@@ -30,6 +30,8 @@ type Controller struct {
 	queue   eventQueue
 	adminMu sync.Mutex // held while a topic's config and assignment are created
 
+	notBefore time.Time // no election before this; the loop's
+
 	id   atomic.Int32         // of the controller as last read, -1 unknown
 	term atomic.Pointer[term] // nil when this broker is not the controller; written by the loop
 }
@@ -203,6 +205,8 @@ func (c *Controller) failed(err error) {
 		}
 	}
 	c.drop("step failed")
+	// Let another broker try first, and do not spin if all of them fail.
+	c.notBefore = time.Now().Add(time.Second)
 	c.after(time.Second, "elect", c.elect)
 }
 
@@ -216,6 +220,10 @@ func (c *Controller) after(d time.Duration, key string, ev event) (stop func()) 
 func (c *Controller) elect() error {
 	ctx, cancel := context.WithTimeout(c.ctx, 30*time.Second)
 	defer cancel()
+	if d := time.Until(c.notBefore); d > 0 {
+		c.after(d, "elect", c.elect)
+		return nil
+	}
 	id, err := c.cfg.ZK.ControllerID(ctx)
 	if err != nil {
 		return err

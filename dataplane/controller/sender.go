@@ -171,8 +171,9 @@ func (s *sender) run() {
 			if s.ctx.Err() != nil {
 				return
 			}
-			s.failed()
-			s.log.Warn("request to broker failed; it will be repeated", "broker", s.broker.ID, "key", it.key(), "err", err)
+			if s.failed() {
+				s.log.Warn("request to broker failed; it is repeated until it is answered", "broker", s.broker.ID, "key", it.key(), "err", err)
+			}
 			if conn != nil {
 				conn.Close()
 				conn = nil
@@ -220,13 +221,15 @@ func (s *sender) answered(it item, resp kmsg.Response) {
 	}
 }
 
-func (s *sender) failed() {
+// failed notes a failure and says whether it is the first since the last answer.
+func (s *sender) failed() (first bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.failing.IsZero() {
+	if first = s.failing.IsZero(); first {
 		s.failing = time.Now()
 	}
 	s.notify()
+	return first
 }
 
 // notify wakes those who wait; s.mu is held.

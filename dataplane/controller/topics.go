@@ -137,20 +137,26 @@ func (t *term) deletionsChanged() error {
 	for _, name := range names {
 		tc := t.st.topics[name]
 		if tc == nil {
-			st, err := zk.Exists(t.ctx, coordination.TopicPath(name))
-			if err != nil {
+			if err := t.cleanUp(name); err != nil {
 				return err
-			}
-			if st == nil {
-				if err := zk.ForgetDeletion(t.ctx, t.fence, name); err != nil {
-					return err
-				}
 			}
 			continue
 		}
 		tc.deleting = true
 	}
 	return t.resumeDeletions()
+}
+
+// cleanUp finishes the removal of a topic that a predecessor has broken off, or
+// takes back the mark of a topic that never was.
+func (t *term) cleanUp(name string) error {
+	t.c.adminMu.Lock() // so that none of that name is created in between
+	defer t.c.adminMu.Unlock()
+	st, err := t.c.cfg.ZK.Exists(t.ctx, coordination.TopicPath(name))
+	if err != nil || st != nil {
+		return err
+	}
+	return t.c.cfg.ZK.RemoveTopic(t.ctx, t.fence, name)
 }
 
 // resumeDeletions does what can be done now about each topic that is to go. A

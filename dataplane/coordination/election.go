@@ -120,20 +120,19 @@ func (c *Client) ElectController(ctx context.Context, broker int32) (f Fence, ot
 // caller holds the broker's registration and is in no term of office: the znode
 // is then left over from an earlier life, whose session would keep the office
 // vacant until it times out (KAFKA-1387 and its kind), or from a term that could
-// not be resigned from.
+// not be resigned from. Every such znode has version 0, so the delete is bound to
+// the controller epoch as it was before the znode was read: one that another
+// broker has made since is left alone.
 func (c *Client) ForgetController(ctx context.Context, broker int32) error {
-	data, st, err := c.Get(ctx, ControllerPath)
-	if errors.Is(err, ErrNoNode) {
-		return nil
-	}
+	f, err := c.readFence(ctx)
 	if err != nil {
 		return err
 	}
-	var j controllerJSON
-	if err := json.Unmarshal(data, &j); err != nil || j.BrokerID != broker {
+	id, err := c.ControllerID(ctx)
+	if err != nil || id != broker {
 		return err
 	}
-	if err := c.Delete(ctx, ControllerPath, st.Version); err != nil && !errors.Is(err, ErrBadVersion) {
+	if err := c.ResignController(ctx, f); !errors.Is(err, ErrControllerMoved) {
 		return err
 	}
 	return nil

@@ -190,6 +190,30 @@ func TestElectionHasOneWinnerAndFencesTheLoser(t *testing.T) {
 	}
 }
 
+func TestOnlyOnesOwnLeftoverControllerIsForgotten(t *testing.T) {
+	ctx, at := testContext(t), zktest.Chroot(t)
+	a, b := connect(t, Config{Connect: at}), connect(t, Config{Connect: at})
+	must(t, a.EnsureLayout(ctx))
+	_, _, won, err := a.ElectController(ctx, 1)
+	if err != nil || !won {
+		t.Fatal(err)
+	}
+	must(t, b.ForgetController(ctx, 2))
+	if id, err := b.ControllerID(ctx); err != nil || id != 1 {
+		t.Fatalf("another's office was taken: %d %v", id, err)
+	}
+	must(t, b.ForgetController(ctx, 1)) // the next life of broker 1
+	if id, err := b.ControllerID(ctx); err != nil || id != -1 {
+		t.Fatalf("%d %v", id, err)
+	}
+	// The epoch moved since it was read: not even one's own is removed.
+	f, _, _, err := b.ElectController(ctx, 1)
+	must(t, err)
+	if err := a.ResignController(ctx, Fence{f.Epoch - 1, f.Version - 1}); !errors.Is(err, ErrControllerMoved) {
+		t.Fatalf("got %v", err)
+	}
+}
+
 func TestPartitionStatesAreWrittenByVersion(t *testing.T) {
 	ctx := testContext(t)
 	c := connect(t, Config{Connect: zktest.Chroot(t)})

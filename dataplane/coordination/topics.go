@@ -350,15 +350,6 @@ func (c *Client) TopicsToDelete(ctx context.Context) ([]string, error) {
 	return names, err
 }
 
-// ForgetDeletion takes back the mark of a topic that does not exist.
-func (c *Client) ForgetDeletion(ctx context.Context, f Fence, topic string) error {
-	_, err := c.Fenced(ctx, f, DeleteOp(DeleteTopicsPath+"/"+topic, -1))
-	if errors.Is(err, ErrNoNode) {
-		return nil
-	}
-	return err
-}
-
 // RemoveTopic removes all znodes of a topic, its config, and last its mark for
 // deletion, so that a removal that was broken off is taken up again.
 func (c *Client) RemoveTopic(ctx context.Context, f Fence, topic string) error {

@@ -1,0 +1,211 @@
+package controller
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"penstock/dataplane/coordination"
+)
+
+func TestControlledShutdownMovesLeaders(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t, 1, 2, 3)
+	ctl := c.start(9).control().ctl
+	c.awaitController(9)
+	c.create(ctl, "t", []int32{1, 2}, []int32{2, 1})
+	c.create(ctl, "alone", []int32{1})
+	c.create(ctl, "u", []int32{1, 3})
+	ask := func(epoch int64) *kmsg.ControlledShutdownResponse {
+		req := kmsg.NewPtrControlledShutdownRequest()
+		req.Version, req.BrokerID, req.BrokerEpoch = 3, 1, epoch
+		return ctl.ControlledShutdown(c.ctx, req)
+	}
+	if r := ask(c.brokers[1].epoch - 1); r.ErrorCode != kerr.StaleBrokerEpoch.Code {
+		t.Fatalf("an earlier life's wish: %d", r.ErrorCode)
+	}
+	c.brokers[3].kill() // so that nobody can take u over
+	c.await("3 is gone", func() bool { return !c.brokers[2].cache.Image().Alive(3) })
+	r := ask(c.brokers[1].epoch)
+	if r.ErrorCode != 0 || len(r.PartitionsRemaining) != 1 || r.PartitionsRemaining[0].Topic != "u" {
+		t.Fatalf("%+v", r)
+	}
+	if s := c.state("t", 0); s.Leader != 2 || !slices.Equal(s.ISR, []int32{2}) || s.LeaderEpoch != 1 {
+		t.Errorf("led: %+v", s)
+	}
+	if s := c.state("t", 1); s.Leader != 2 || !slices.Equal(s.ISR, []int32{2}) {
+		t.Errorf("followed: %+v", s)
+	}
+	if s := c.state("u", 0); s.Leader != 1 || !slices.Equal(s.ISR, []int32{1}) {
+		t.Errorf("kept: %+v", s)
+	}
+	c.await("told to stop following", func() bool {
+		return c.brokers[1].stopped[part("t", 1)] == 1 && c.brokers[1].deleted[part("t", 1)] == 0
+	})
+	// It can not get back into an ISR while it is stopping.
+	alter := c.alter(2, "t", 1, []int32{2, 1})
+	if got := ctl.AlterPartition(c.ctx, alter).Topics[0].Partitions[0].ErrorCode; got != kerr.IneligibleReplica.Code {
+		t.Errorf("stopping broker back in ISR: %d", got)
+	}
+}
+
+// alter is a leader's wish that is up to date.
+func (c *cluster) alter(leader int32, topic string, p int32, isr []int32) *kmsg.AlterPartitionRequest {
+	c.t.Helper()
+	s := c.state(topic, p)
+	a, err := c.zk.Topic(c.ctx, topic)
+	must(c.t, err)
+	req := kmsg.NewPtrAlterPartitionRequest()
+	req.Version, req.BrokerID, req.BrokerEpoch = 3, leader, c.brokers[leader].epoch
+	rt := kmsg.NewAlterPartitionRequestTopic()
+	rt.Topic, rt.TopicID = topic, a.ID
+	rp := kmsg.NewAlterPartitionRequestTopicPartition()
+	rp.Partition, rp.LeaderEpoch, rp.PartitionEpoch = p, s.LeaderEpoch, s.Version
+	for _, id := range isr {
+		m := kmsg.NewAlterPartitionRequestTopicPartitionNewEpochISR()
+		m.BrokerID, m.BrokerEpoch = id, c.brokers[id].epoch
+		rp.NewEpochISR = append(rp.NewEpochISR, m)
+	}
+	rt.Partitions = append(rt.Partitions, rp)
+	req.Topics = append(req.Topics, rt)
+	return req
+}
+
+func TestAlterPartition(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t, 1, 2)
+	ctl := c.start(9).control().ctl
+	c.awaitController(9)
+	c.create(ctl, "t", []int32{1, 2})
+
+	shrink := c.alter(1, "t", 0, []int32{1})
+	out := ctl.AlterPartition(c.ctx, shrink).Topics[0].Partitions[0]
+	if out.ErrorCode != 0 || !slices.Equal(out.ISR, []int32{1}) || out.LeaderEpoch != 0 || out.PartitionEpoch != 1 || out.LeaderID != 1 {
+		t.Fatalf("%+v", out)
+	}
+	if s := c.state("t", 0); !slices.Equal(s.ISR, []int32{1}) || s.Version != 1 || s.LeaderEpoch != 0 {
+		t.Fatalf("%+v", s)
+	}
+	c.await("metadata", func() bool { return len(c.brokers[2].cache.Image().Partition("t", 0).ISR) == 1 })
+	// Asked again, the answer having been lost.
+	if out := ctl.AlterPartition(c.ctx, shrink).Topics[0].Partitions[0]; out.ErrorCode != 0 || out.PartitionEpoch != 1 {
+		t.Fatalf("repeated: %+v", out)
+	}
+
+	type edit = func(r *kmsg.AlterPartitionRequest, p *kmsg.AlterPartitionRequestTopicPartition)
+	for _, tc := range []struct {
+		name string
+		edit edit
+		want *kerr.Error
+	}{
+		{"old broker epoch", func(r *kmsg.AlterPartitionRequest, _ *kmsg.AlterPartitionRequestTopicPartition) { r.BrokerEpoch-- }, kerr.StaleBrokerEpoch},
+		{"unknown broker", func(r *kmsg.AlterPartitionRequest, _ *kmsg.AlterPartitionRequestTopicPartition) { r.BrokerID = 77 }, kerr.StaleBrokerEpoch},
+		{"unknown id", func(r *kmsg.AlterPartitionRequest, _ *kmsg.AlterPartitionRequestTopicPartition) {
+			r.Topics[0].TopicID[3]++
+		}, kerr.UnknownTopicID},
+		{"unknown partition", func(_ *kmsg.AlterPartitionRequest, p *kmsg.AlterPartitionRequestTopicPartition) { p.Partition = 5 }, kerr.UnknownTopicOrPartition},
+		{"old leader epoch", func(_ *kmsg.AlterPartitionRequest, p *kmsg.AlterPartitionRequestTopicPartition) { p.LeaderEpoch-- }, kerr.FencedLeaderEpoch},
+		{"newer leader epoch", func(_ *kmsg.AlterPartitionRequest, p *kmsg.AlterPartitionRequestTopicPartition) { p.LeaderEpoch++ }, kerr.NotController},
+		{"old partition epoch", func(_ *kmsg.AlterPartitionRequest, p *kmsg.AlterPartitionRequestTopicPartition) { p.PartitionEpoch-- }, kerr.InvalidUpdateVersion},
+		{"newer partition epoch", func(_ *kmsg.AlterPartitionRequest, p *kmsg.AlterPartitionRequestTopicPartition) { p.PartitionEpoch++ }, kerr.NotController},
+		{"member of another life", func(_ *kmsg.AlterPartitionRequest, p *kmsg.AlterPartitionRequestTopicPartition) {
+			p.NewEpochISR[1].BrokerEpoch--
+		}, kerr.IneligibleReplica},
+		{"empty", func(_ *kmsg.AlterPartitionRequest, p *kmsg.AlterPartitionRequestTopicPartition) { p.NewEpochISR = nil }, kerr.InvalidRequest},
+		{"not a replica", func(_ *kmsg.AlterPartitionRequest, p *kmsg.AlterPartitionRequestTopicPartition) {
+			p.NewEpochISR[1].BrokerID = 9
+			p.NewEpochISR[1].BrokerEpoch = -1
+		}, kerr.InvalidRequest},
+		{"recovering", func(_ *kmsg.AlterPartitionRequest, p *kmsg.AlterPartitionRequestTopicPartition) {
+			p.LeaderRecoveryState = 1
+		}, kerr.InvalidRequest},
+		{"by name", func(r *kmsg.AlterPartitionRequest, p *kmsg.AlterPartitionRequestTopicPartition) {
+			r.Version, r.Topics[0].TopicID, p.NewISR, p.NewEpochISR, p.PartitionEpoch = 1, [16]byte{}, []int32{1, 2}, nil, p.PartitionEpoch-1
+		}, kerr.InvalidUpdateVersion},
+	} {
+		req := c.alter(1, "t", 0, []int32{1, 2})
+		tc.edit(req, &req.Topics[0].Partitions[0])
+		resp := ctl.AlterPartition(c.ctx, req)
+		got := resp.ErrorCode
+		if got == 0 {
+			got = resp.Topics[0].Partitions[0].ErrorCode
+		}
+		if got != tc.want.Code {
+			t.Errorf("%s: got %s, want %s", tc.name, text(got, nil), tc.want.Message)
+		}
+	}
+	if s := c.state("t", 0); s.Version != 1 {
+		t.Fatalf("a refused wish was written: %+v", s)
+	}
+	if out := ctl.AlterPartition(c.ctx, c.alter(1, "t", 0, []int32{1, 2})).Topics[0].Partitions[0]; out.ErrorCode != 0 || len(out.ISR) != 2 {
+		t.Fatalf("expand: %+v", out)
+	}
+}
+
+func TestProducerIDsAreAllocatedOnce(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t, 1)
+	ctl := c.start(9).control().ctl
+	c.awaitController(9)
+	ask := func(epoch int64) *kmsg.AllocateProducerIDsResponse {
+		req := kmsg.NewPtrAllocateProducerIDsRequest()
+		req.BrokerID, req.BrokerEpoch = 1, epoch
+		return ctl.AllocateProducerIDs(c.ctx, req)
+	}
+	a, b := ask(c.brokers[1].epoch), ask(c.brokers[1].epoch)
+	if a.ErrorCode != 0 || b.ErrorCode != 0 || a.ProducerIDLen != 1000 || b.ProducerIDStart != a.ProducerIDStart+1000 {
+		t.Fatalf("%+v, %+v", a, b)
+	}
+	if r := ask(c.brokers[1].epoch - 1); r.ErrorCode != kerr.StaleBrokerEpoch.Code {
+		t.Fatalf("an earlier life was given ids: %+v", r)
+	}
+}
+
+func TestOwnWriteWithALostReplyCountsAsDone(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t, 1, 2)
+	ctl := c.start(9).control().ctl
+	c.awaitController(9)
+	c.create(ctl, "t", []int32{1, 2})
+	must(t, ctl.call(c.ctx, func(tm *term) error {
+		p := tm.st.partition(part("t", 0))
+		want := coordination.PartitionState{Leader: 2, ISR: []int32{1, 2}, LeaderEpoch: 1, ControllerEpoch: tm.fence.Epoch}
+		// What the server did with the first attempt, whose reply never came.
+		if _, err := c.zk.UpdateStates(c.ctx, tm.fence, []coordination.StateWrite{{TP: p.tp, State: want}}); err != nil {
+			return err
+		}
+		changed, err := tm.update([]*partition{p}, func(p *partition) (coordination.PartitionState, bool) {
+			return coordination.PartitionState{Leader: 2, ISR: []int32{1, 2}}, p.state.Leader != 2
+		}, false)
+		if len(changed) != 1 || p.state.Leader != 2 || p.state.LeaderEpoch != 1 || p.state.Version != 1 {
+			t.Errorf("changed %v, state %+v", changed, p.state)
+		}
+		return err
+	}))
+}
+
+func TestSomebodyElsesWriteIsReadAndDecidedAnew(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t, 1, 2)
+	ctl := c.start(9).control().ctl
+	c.awaitController(9)
+	c.create(ctl, "t", []int32{1, 2})
+	// A broker from before AlterPartition shrinks its ISR by itself.
+	s := c.state("t", 0)
+	s.ISR = []int32{1}
+	_, err := c.zk.Set(c.ctx, coordination.StatePath(part("t", 0)), coordination.EncodeState(s), s.Version)
+	must(t, err)
+	c.brokers[2].kill()
+	c.await("known", func() bool { return !c.brokers[1].cache.Image().Alive(2) })
+	_, err = c.zk.CreateSequential(c.ctx, coordination.ISRChangesPath+"/isr_change_", []byte(`{"version":1,"partitions":[{"topic":"t","partition":0}]}`))
+	must(t, err)
+	c.await("read", func() bool { return len(c.brokers[1].cache.Image().Partition("t", 0).ISR) == 1 })
+	if got := c.state("t", 0); got.Leader != 1 || !slices.Equal(got.ISR, []int32{1}) || got.LeaderEpoch != 0 {
+		t.Fatalf("%+v", got)
+	}
+	// An operator asks for the preferred leader, which it has already.
+	must(t, c.zk.Upsert(c.ctx, coordination.PreferredPath, []byte(`{"version":1,"partitions":[{"topic":"t","partition":0}]}`)))
+	c.await("carried out", func() bool { st, err := c.zk.Exists(c.ctx, coordination.PreferredPath); return err == nil && st == nil })
+}
