@@ -14,7 +14,7 @@ help: ## show this
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 build: ## build bin/penstock, bin/penstock-control and bin/penstock-broker
-	$(GO) build -trimpath -o $(BIN)/ ./controlplane/cmd/... ./dataplane/cmd/...
+	$(GO) build -o $(BIN)/ ./controlplane/cmd/... ./dataplane/cmd/...
 
 # RUNLEVEL=1 keeps the packages' own services from being started: only ours run.
 deps: ## install PostgreSQL and ZooKeeper from Debian's packages if they are missing

@@ -29,7 +29,7 @@ type Usage struct {
 func UsageTotals(ctx context.Context, tx pgx.Tx, tenant, clusterID string) (Usage, error) {
 	var u Usage
 	err := tx.QueryRow(ctx, `SELECT (SELECT max(at) FROM usage_counters WHERE tenant_id = $1 AND cluster_id = $2),
-		(SELECT min(read_at) FROM usage_offsets WHERE tenant_id = $1 AND cluster_id = $2)`, tenant, clusterID).Scan(&u.AsOf, &u.ReadAt)
+		(SELECT nullif(min(read_at), 'epoch') FROM usage_offsets WHERE tenant_id = $1 AND cluster_id = $2)`, tenant, clusterID).Scan(&u.AsOf, &u.ReadAt)
 	if err != nil {
 		return u, err
 	}

@@ -62,3 +62,21 @@ func TestChangesReachOtherBrokers(t *testing.T) {
 		return len(left) == 0
 	})
 }
+
+// Whatever stands in a znode: only words that are understood allow anything.
+func FuzzWords(f *testing.F) {
+	f.Add("User:a", "Allow", "Read", "*")
+	f.Add("User:a", "Deny", "Newfangled", "::ffff:1.2.3.4")
+	s := NewZooKeeperStore(newFakeZK(), nil)
+	f.Fuzz(func(t *testing.T, principal, permission, op, host string) {
+		in := coordination.ACL{Principal: principal, Permission: permission, Operation: op, Host: host}
+		for _, e := range s.understood(Resource{}, []coordination.ACL{in}) {
+			if e.Permission != allow && e.Permission != deny {
+				t.Fatalf("permission %d", e.Permission)
+			}
+			if e.Permission == allow && (plainWord(permission) != "allow" || opNames[e.Operation] == "" || plainWord(op) != plainWord(opNames[e.Operation])) {
+				t.Fatalf("%+v became %+v", in, e)
+			}
+		}
+	})
+}

@@ -271,6 +271,7 @@ func (b *Broker) hooks() partition.Hooks {
 		}
 		h.OnCommit = b.meter.Committed
 		h.OnTruncate = b.meter.Truncated
+		h.OnDelete = b.meter.Removed
 	}
 	return h
 }
@@ -300,12 +301,11 @@ func (b *Broker) startGroups(context.Context) error {
 	return nil
 }
 
-// wheelTimers gives the coordinator the broker's timing wheel. What a timer
-// runs may append and answer, so it gets a goroutine: the wheel must not wait.
+// wheelTimers gives the coordinator the broker's timing wheel.
 type wheelTimers struct{ wheel *purgatory.Wheel }
 
 func (t wheelTimers) AfterFunc(d time.Duration, f func()) (stop func() bool) {
-	return t.wheel.AfterFunc(d, func() { go f() }).Stop
+	return t.wheel.AfterFunc(d, f).Stop
 }
 
 func (b *Broker) prepareController(context.Context) error {

@@ -17,8 +17,12 @@ const maxCheckpointSize = 64 << 20
 var errCheckpoint = errors.New("file is malformed")
 
 // parseCheckpoint reads Kafka's checkpoint format, version 0: a line with the
-// version, one with the number of entries, then the entries, fields words each.
+// version, one with the number of entries, then the entries, fields words each. An
+// empty file, which Kafka makes when it first starts, has no entries.
 func parseCheckpoint(b []byte, fields int, entry func(f [][]byte) error) error {
+	if len(b) == 0 {
+		return nil
+	}
 	next := func() ([]byte, bool) {
 		i := bytes.IndexByte(b, '\n')
 		if i < 0 {

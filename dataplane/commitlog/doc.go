@@ -10,6 +10,21 @@
 // the lookups run beside them without Log.mu: they load the immutable segment list
 // and the end offset atomically and pin each segment's file by reference count.
 //
-// Lock order: Log.mu, then segment.mu. The epoch cache and the producer state
-// have locks of their own that are leaves; nothing is called under them.
+// Lock order: Log.flushMu (one flush at a time, not held by appends), Log.mu,
+// segment.mu, index.openMu. The lock of the epoch cache is a leaf. No lock that a
+// reader needs is held over an fsync, but for truncations.
+//
+// # What survives what
+//
+// After kill -9 the page cache still has all that was written: the next start scans
+// from the recovery point and finds everything. After a power cut everything below
+// the recovery point is there; above it the log ends at the first batch that is not
+// whole. The caller keeps the recovery point in its checkpoint file: now and then,
+// and at once after a truncation.
+//
+// # Not here yet
+//
+// Compaction and the transaction index. Segments that a compaction of Apache Kafka
+// left half swapped (.swap) are refused; batches of transactions are stored as they
+// are, and the producer snapshot keeps their state.
 package commitlog

@@ -2,6 +2,7 @@ package commitlog
 
 import (
 	"errors"
+	"io/fs"
 	"log/slog"
 	"math/rand/v2"
 	"sort"
@@ -194,7 +195,7 @@ func (l *Log) flushTo(offset int64) error {
 		}
 	}
 	for _, path := range snapshots {
-		if err == nil && vfs.Exists(l.fs, path) {
+		if err == nil {
 			err = syncFile(l.fs, path)
 		}
 	}
@@ -213,10 +214,14 @@ func (l *Log) flushTo(offset int64) error {
 	return nil
 }
 
+// syncFile syncs a file that may have been deleted meanwhile.
 func syncFile(fsys vfs.FS, path string) error {
 	f, err := fsys.Open(path, false)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
 	if err != nil {
-		return nil // deleted meanwhile
+		return storageErr("open", path, err)
 	}
 	err = f.Sync()
 	return storageErr("sync", path, errors.Join(err, f.Close()))
@@ -228,8 +233,8 @@ func (l *Log) Close() error {
 	if l.closed.Load() {
 		return nil
 	}
-	l.wg.Wait()
 	ferr := l.Flush()
+	defer l.wg.Wait() // after the locks are free; what still waits finds the log closed
 	l.flushMu.Lock()
 	defer l.flushMu.Unlock()
 	l.mu.Lock()
@@ -256,7 +261,7 @@ func (l *Log) Delete() error {
 
 // abandon closes the files as they are.
 func (l *Log) abandon() error {
-	l.wg.Wait()
+	defer l.wg.Wait()
 	l.flushMu.Lock()
 	defer l.flushMu.Unlock()
 	l.mu.Lock()
@@ -284,7 +289,7 @@ func (l *Log) background(f func()) {
 	l.wg.Go(f)
 }
 
-// batchesOf tells records and sanity of checked batches.
+// batchesOf calls fn for each batch.
 func batchesOf(batches []byte, fn func(b recordbatch.Batch) error) error {
 	for b, err := range recordbatch.Split(batches) {
 		if err != nil {

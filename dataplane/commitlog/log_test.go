@@ -358,6 +358,9 @@ func TestAppendsAndReadsRunTogether(t *testing.T) {
 }
 
 func TestAppendAllocatesNothing(t *testing.T) {
+	if raceEnabled {
+		t.Skip("the race detector makes pools forget")
+	}
 	l, err := Open(vfs.OS, t.TempDir()+"/t-0", Config{}, OpenOptions{CleanShutdown: true})
 	must(t, err)
 	defer l.Close()

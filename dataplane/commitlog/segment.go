@@ -168,7 +168,8 @@ func (s *segment) finish() error {
 	return errors.Join(s.offsets.finish(), s.times.finish())
 }
 
-// sync makes the segment durable; the log file is synced without holding the lock.
+// sync makes the segment durable. The lock is not held over the syncs, so that
+// appends go on.
 func (s *segment) sync() error {
 	s.mu.Lock()
 	f := s.file
@@ -177,10 +178,10 @@ func (s *segment) sync() error {
 		return nil // deleted meanwhile
 	}
 	f.refs.Add(1)
-	err := errors.Join(s.offsets.sync(), s.times.sync())
+	err := errors.Join(s.offsets.write(), s.times.write())
 	s.mu.Unlock()
 	defer f.release()
-	return errors.Join(err, storageErr("sync", f.Name(), f.Sync()))
+	return errors.Join(err, storageErr("sync", f.Name(), f.Sync()), syncFile(s.fs, s.offsets.path), syncFile(s.fs, s.times.path))
 }
 
 // close drops the segment's own reference; slices keep the file open.
@@ -239,13 +240,6 @@ func (s *segment) position(offset int64) (int64, error) {
 		return 0, err
 	}
 	return entryPos(e[:]), nil
-}
-
-// endOffset is the offset after the last record.
-func (s *segment) endOffset() int64 {
-	s.mu.RLock()
-	defer s.mu.RUnlock()
-	return s.next
 }
 
 func (s *segment) bytes() int64 {

@@ -120,13 +120,6 @@ func ratio(v string) error {
 	return nil
 }
 
-func positive(v string) error {
-	if f, _ := strconv.ParseFloat(v, 64); f <= 0 {
-		return fmt.Errorf("must be above 0")
-	}
-	return nil
-}
-
 func oneOf(allowed ...string) func(string) error {
 	return func(v string) error {
 		if !slices.Contains(allowed, v) {

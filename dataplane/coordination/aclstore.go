@@ -111,7 +111,7 @@ func (c *Client) SetACLs(ctx context.Context, r ACLResource, acls []ACL, version
 		note, _ := json.Marshal(map[string]any{"version": 1, "resourceType": enumName(r.Type), "name": r.Name, "patternType": "PREFIXED"})
 		return c.notify(ctx, ExtACLChangesPath+"/acl_changes_", note)
 	}
-	return c.notify(ctx, ACLChangesPath+"/acl_changes_", []byte(r.Type+":"+r.Name))
+	return c.notify(ctx, ACLChangesPath+"/acl_changes_", []byte(enumName(r.Type)+":"+r.Name))
 }
 
 // aclTypes are the resource types by their name in paths and as an enum.
@@ -147,7 +147,7 @@ func (c *Client) ListenACLChanges(ctx context.Context, fn func(r ACLResource)) (
 	}
 	literal, err := c.Listen(ctx, ACLChangesPath, "acl_changes_", func(data []byte) {
 		if t, name, ok := strings.Cut(string(data), ":"); ok {
-			call(ACLResource{Type: t, Name: name})
+			call(ACLResource{Type: pathName(t), Name: name})
 		}
 	})
 	if err != nil {

@@ -255,7 +255,11 @@ func (m *Manager) stopOne(s stopOrder) error {
 	m.produces.Check(p)
 	m.fetches.Check(p)
 	if f := m.cfg.Hooks.OnLeadership; f != nil {
-		f(s.tp, false, epoch)
+		// No epoch: a topic made anew under this name starts again at 0.
+		f(s.tp, false, noEpoch)
+	}
+	if f := m.cfg.Hooks.OnDelete; f != nil {
+		f(s.tp)
 	}
 	return err
 }

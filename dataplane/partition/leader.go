@@ -114,7 +114,21 @@ func (p *Partition) appendLeader(req *AppendRequest, e *AppendEntry, res *Append
 	epoch, term := p.leaderEpoch, p.term
 	p.state.Unlock()
 
+	// Told before the write: what a killed process has written it has also
+	// journalled. What then is not written is taken back.
+	base := p.log.EndOffset()
+	if f := p.m.cfg.Hooks.OnAppend; f != nil {
+		f(AppendEvent{
+			TP: p.tp, Principal: req.Principal, BaseOffset: base, LastOffset: base + int64(vi.Records) - 1,
+			LeaderEpoch: epoch, Bytes: len(batch), Records: vi.Records, Internal: e.Internal,
+		})
+	}
 	info, err := p.log.AppendLeader(batch, epoch)
+	if err != nil || info.Duplicate {
+		if f := p.m.cfg.Hooks.OnTruncate; f != nil {
+			f(p.tp, base)
+		}
+	}
 	if err != nil {
 		res.Err = p.broken(err)
 		return appended{}
@@ -131,12 +145,6 @@ func (p *Partition) appendLeader(req *AppendRequest, e *AppendEntry, res *Append
 		return out
 	}
 	res.Bytes = info.Bytes
-	if f := p.m.cfg.Hooks.OnAppend; f != nil {
-		f(AppendEvent{
-			TP: p.tp, Principal: req.Principal, BaseOffset: info.FirstOffset, LastOffset: info.LastOffset,
-			LeaderEpoch: epoch, Bytes: info.Bytes, Records: vi.Records, Internal: e.Internal,
-		})
-	}
 	out.wrote = true
 	now := p.m.now()
 	p.state.Lock()

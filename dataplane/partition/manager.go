@@ -178,6 +178,9 @@ func (m *Manager) loadOne(d *commitlog.Dir, tp TopicPartition, hw, rp, ls int64)
 	if f := m.cfg.Hooks.OnTruncate; f != nil && !d.CleanShutdown() {
 		f(tp, p.end)
 	}
+	if f := m.cfg.Hooks.OnCommit; f != nil {
+		f(tp, p.hw)
+	}
 	return nil
 }
 

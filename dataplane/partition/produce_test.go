@@ -1,6 +1,7 @@
 package partition
 
 import (
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -189,7 +190,7 @@ func TestProduceErrorsByPartition(t *testing.T) {
 	})
 }
 
-func TestHooksSeeAppendsBeforeCommitsAndNoDuplicates(t *testing.T) {
+func TestHooksSeeAppendsBeforeCommitsAndDuplicatesTakenBack(t *testing.T) {
 	inBubble(t, func(r *rig) {
 		r.lead(tpA, 1, 1)
 		o := recordbatch.NoProducer()
@@ -206,7 +207,12 @@ func TestHooksSeeAppendsBeforeCommitsAndNoDuplicates(t *testing.T) {
 		if first.Err != nil || again.Err != nil || !again.Duplicate || again.BaseOffset != first.BaseOffset || again.Bytes != 0 {
 			t.Errorf("first %+v, again %+v", first, again)
 		}
-		if len(r.appends) != 1 || r.appends[0].Principal != "User:p" || r.appends[0].Bytes != len(mk()) || r.appends[0].Records != 1 {
+		// The duplicate was told of too, since what is written must have been told
+		// before, and taken back at once.
+		if len(r.appends) != 2 || r.appends[1].BaseOffset != 1 || !slices.Equal(r.truncs, []int64{1}) {
+			t.Errorf("appends %+v, taken back %v", r.appends, r.truncs)
+		}
+		if r.appends[0].Principal != "User:p" || r.appends[0].Bytes != len(mk()) || r.appends[0].Records != 1 {
 			t.Errorf("appends %+v", r.appends)
 		}
 		if len(r.commits) != 1 || r.commits[0] != 1 {
@@ -216,7 +222,7 @@ func TestHooksSeeAppendsBeforeCommitsAndNoDuplicates(t *testing.T) {
 		if err := r.m.Partition(tpA).TruncateTo(2, 0); err != nil {
 			t.Fatal(err)
 		}
-		if len(r.truncs) != 1 || r.truncs[0] != 0 {
+		if !slices.Equal(r.truncs, []int64{1, 0}) {
 			t.Errorf("truncations %v", r.truncs)
 		}
 	})

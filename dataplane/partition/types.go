@@ -82,9 +82,9 @@ type Hooks struct {
 	// partition, with no lock held but the one that orders controller requests.
 	// leader is false when the replica became a follower or was stopped.
 	OnLeadership func(tp TopicPartition, leader bool, epoch int32)
-	// OnAppend is called after a leader has written a batch, before any reader can
-	// see it and before its produce is answered; in offset order per partition.
-	// Duplicates do not get here.
+	// OnAppend is called before a leader writes a batch, in offset order per
+	// partition. A batch that is then not written, as a duplicate or for an error,
+	// is taken back by OnTruncate with its base offset.
 	OnAppend func(AppendEvent)
 	// OnTruncate says that all at and above offset is gone. A restart of an
 	// unclean log is reported the same way: with its end.
@@ -92,11 +92,13 @@ type Hooks struct {
 	// OnCommit says that all below the high watermark is committed. Calls for one
 	// partition may come out of order: the largest counts, until an OnTruncate.
 	OnCommit func(tp TopicPartition, highWatermark int64)
+	// OnDelete says that this broker has no replica of tp any more.
+	OnDelete func(tp TopicPartition)
 	// OnDirFailure says that a log folder cannot be used any more.
 	OnDirFailure func(dir string, err error)
 }
 
-// AppendEvent describes one batch that a leader has written.
+// AppendEvent describes one batch that a leader is about to write.
 type AppendEvent struct {
 	TP          TopicPartition
 	Principal   string

@@ -27,9 +27,13 @@ const DefaultMaxDecompressed = 128 << 20
 // DefaultMaxDecompressed bytes. The record and all it points to are valid only
 // during the call. An error of fn ends the walk and is returned.
 func Records(b Batch, fn func(Record) error) error {
+	return recordsUpTo(b, DefaultMaxDecompressed, fn)
+}
+
+func recordsUpTo(b Batch, limit int64, fn func(Record) error) error {
 	payload := b.Payload()
 	if b.Codec() != CodecNone {
-		p, done, err := decompress(b, DefaultMaxDecompressed)
+		p, done, err := decompress(b, limit)
 		if err != nil {
 			return fmt.Errorf("decompress batch at offset %d: %w", b.BaseOffset(), err)
 		}

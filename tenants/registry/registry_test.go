@@ -260,3 +260,19 @@ func TestASealedValueOpensOnlyWhereItBelongs(t *testing.T) {
 		}
 	}
 }
+
+func FuzzOpenTakesAnyBytes(f *testing.F) {
+	s, err := registry.NewSealer(bytes.Repeat([]byte{1}, 32))
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(s.Seal([]byte("hello"), "here"))
+	f.Add([]byte{})
+	f.Add([]byte{1})
+	f.Add(make([]byte, 29))
+	f.Fuzz(func(t *testing.T, sealed []byte) {
+		if plain, err := s.Open(sealed, "elsewhere"); err == nil {
+			t.Fatalf("opened %q", plain)
+		}
+	})
+}
