@@ -31,6 +31,7 @@ const autoCreateWait = 5 * time.Second
 func (h *Handler) metadata(r *listener.Request) {
 	req := r.Body.(*kmsg.MetadataRequest)
 	resp := req.ResponseKind().(*kmsg.MetadataResponse)
+	req.Topics = distinctTopics(req.Topics)
 	h.awaitFirstImage()
 	h.autoCreate(r, req)
 	image := h.Metadata.Image()
