@@ -437,6 +437,11 @@ func withoutACLs(t *testing.T, s *secured) {
 func internalTopics(t *testing.T, s *secured) {
 	w := s.client("greedy")
 	w.must(sample(t, 10, "", "team")) // makes the offsets topic
+	for _, n := range s.Brokers {     // something to be billed, at whoever leads
+		each := dialWire(t, n.Addr)
+		each.login(s.token("greedy"))
+		each.must(produceTo("orders", batch(t, "something")))
+	}
 	Await(t, 20*time.Second, "the usage topic", func() error {
 		r := w.must(metadataOf("__penstock_usage", "__consumer_offsets")).(*kmsg.MetadataResponse)
 		if got := codes(r); !slices.Equal(got, []int16{0}) {
@@ -458,6 +463,11 @@ func internalTopics(t *testing.T, s *secured) {
 				t.Errorf("%T of %s: %v, want %d", resp, topic, got, want)
 			}
 		}
+	}
+	lookup := metadataOf("__transaction_state")
+	lookup.AllowAutoTopicCreation = true
+	if got := codes(w.must(lookup)); got[len(got)-1] != kerr.UnknownTopicOrPartition.Code {
+		t.Errorf("looking at a topic of transactions: %v", got)
 	}
 	for _, topic := range []string{"__penstock_usage", "__consumer_offsets", "__transaction_state"} {
 		req := sample(t, 19, "", "").(*kmsg.CreateTopicsRequest)
