@@ -9,7 +9,8 @@ import (
 
 // The requests between controller and brokers in ZooKeeper mode: LeaderAndIsr
 // (key 4, versions 0 to 7), StopReplica (5, 0 to 4), UpdateMetadata (6, 0 to 8),
-// ControlledShutdown (7, 0 to 3) and AlterPartition (56, 0 to 3). All need
+// ControlledShutdown (7, 0 to 3), AlterPartition (56, 0 to 3) and
+// AllocateProducerIds (67, 0; asked by Kafka's brokers only). All need
 // ClusterAction. A request meant for an earlier life of this broker is refused
 // with STALE_BROKER_EPOCH (KIP-380); older controllers are fenced further in.
 
@@ -92,6 +93,21 @@ func (h *Handler) alterPartition(r *listener.Request) {
 	ctx, cancel := h.within(0)
 	defer cancel()
 	resp = h.Controller.AlterPartition(ctx, req)
+	resp.Version = req.Version
+	r.Reply(resp)
+}
+
+func (h *Handler) allocateProducerIDs(r *listener.Request) {
+	req := r.Body.(*kmsg.AllocateProducerIDsRequest)
+	resp := req.ResponseKind().(*kmsg.AllocateProducerIDsResponse)
+	if !h.authorizeCluster(r, kmsg.ACLOperationClusterAction) {
+		resp.ErrorCode = kerr.ClusterAuthorizationFailed.Code
+		r.Reply(resp)
+		return
+	}
+	ctx, cancel := h.within(0)
+	defer cancel()
+	resp = h.Controller.AllocateProducerIDs(ctx, req)
 	resp.Version = req.Version
 	r.Reply(resp)
 }

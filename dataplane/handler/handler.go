@@ -112,7 +112,7 @@ func New(ctx context.Context, d Deps) *Handler {
 		32: h.describeConfigs, 33: h.alterConfigs, 36: h.saslAuthenticate, 37: h.createPartitions,
 		42: h.deleteGroups, 44: h.incrementalAlterConfigs,
 		48: h.describeClientQuotas, 49: h.alterClientQuotas,
-		56: h.alterPartition, 60: h.describeCluster,
+		56: h.alterPartition, 60: h.describeCluster, 67: h.allocateProducerIDs,
 	}
 	return h
 }
