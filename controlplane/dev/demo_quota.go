@@ -43,7 +43,7 @@ func (d *demo) quotas(ctx context.Context) error {
 	outRate := float64(*greedyQuota.BytesOutPerSecond)
 	// What the consumer reads in both phases, and some more: no broker may run dry
 	// while it is measured, though one may have been read faster than another.
-	need := outRate * ((evenFor + measuredFor).Seconds() + 3)
+	need := outRate * ((evenFor + measuredFor).Seconds() + 2)
 	var from, to map[int32]int64
 	if err := d.r.do("lay out "+size(need)+" to be read", func() (result string, err error) {
 		from, to, err = d.layOut(ctx, need)
@@ -136,11 +136,15 @@ func filler(n uint64, size int) []byte {
 // which enforces its share of the quota.
 func even() kgo.Opt { return kgo.RecordPartitioner(kgo.ManualPartitioner()) }
 
-func plain() kgo.Opt { return kgo.ProducerBatchCompression(kgo.NoCompression()) }
+// oneByOne sends each record in a batch of its own, as it is: small steps, so
+// that a rate can be held evenly.
+func oneByOne() []kgo.Opt {
+	return []kgo.Opt{even(), kgo.ProducerBatchCompression(kgo.NoCompression()), kgo.ProducerLinger(0), kgo.ProducerBatchMaxBytes(loadBatch + 1<<10)}
+}
 
 // layOut has the bystander, who has no quota, produce what will be read.
 func (d *demo) layOut(ctx context.Context, need float64) (from, to map[int32]int64, err error) {
-	cl, err := d.kafka(d.st.Bystander, even(), plain(), kgo.MaxBufferedBytes(8<<20))
+	cl, err := d.kafka(d.st.Bystander, append(oneByOne(), kgo.MaxBufferedBytes(8<<20))...)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -197,9 +201,8 @@ func (m *meter) rate(bytes int64) float64 { return float64(bytes-m.bytes) / time
 // greedyProduce produces at the quota's own pace, then as much as it can, and
 // measures the latter.
 func (d *demo) greedyProduce(ctx context.Context, quota float64) (float64, error) {
-	cl, err := d.kafka(d.st.Greedy, even(), plain(), kgo.ProducerBatchMaxBytes(loadBatch+1<<10), kgo.ProducerLinger(0),
-		// Few wait in the client: what it still holds at the end must be sent too.
-		kgo.MaxBufferedRecords(4*partitions))
+	// Few wait in the client: what it still holds at the end must be sent too.
+	cl, err := d.kafka(d.st.Greedy, append(oneByOne(), kgo.MaxBufferedRecords(4*partitions))...)
 	if err != nil {
 		return 0, err
 	}
