@@ -16,7 +16,7 @@ func (h *Handler) createPartitions(r *listener.Request) {
 	rest.Topics = nil
 	var denied []kmsg.CreatePartitionsResponseTopic
 	for _, t := range req.Topics {
-		if h.authorize(r, kmsg.ACLOperationAlter, kmsg.ACLResourceTypeTopic, t.Topic) {
+		if h.authorizeChange(r, kmsg.ACLOperationAlter, t.Topic) {
 			rest.Topics = append(rest.Topics, t)
 			continue
 		}
