@@ -112,7 +112,47 @@ func createTopic(t *target, topic string, partitions int32, config map[string]st
 			return err
 		}
 	}
+	led, err := leaders(t.addrs[0], topic)
+	if err != nil {
+		return err
+	}
+	for p, addr := range led {
+		if err := awaitLeading(addr, topic, int32(p)); err != nil {
+			return err
+		}
+	}
 	return nil
+}
+
+// awaitLeading waits until the leader serves the partition: metadata may be ahead
+// of the replica.
+func awaitLeading(addr, topic string, partition int32) error {
+	c, err := dial(addr)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	req := kmsg.NewPtrListOffsetsRequest()
+	req.SetVersion(1)
+	rt := kmsg.NewListOffsetsRequestTopic()
+	rt.Topic = topic
+	rp := kmsg.NewListOffsetsRequestTopicPartition()
+	rp.Partition, rp.Timestamp = partition, -1
+	rt.Partitions = append(rt.Partitions, rp)
+	req.Topics = append(req.Topics, rt)
+	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(20 * time.Millisecond) {
+		resp, err := c.do(req)
+		if err != nil {
+			return err
+		}
+		r := resp.(*kmsg.ListOffsetsResponse).Topics[0].Partitions[0]
+		if r.ErrorCode == 0 {
+			return nil
+		}
+		if time.Now().After(deadline) {
+			return fmt.Errorf("%s does not lead %s-%d: %w", addr, topic, partition, kerr.ErrorForCode(r.ErrorCode))
+		}
+	}
 }
 
 // controller is a connection to the broker that creates topics, as it says of itself.
