@@ -74,12 +74,13 @@ func table(keys []key, src sources) string {
 
 // sources is the code, for looking up who reads a setting.
 type sources struct {
-	config string // of this package but its tables
-	others string // of the rest of the data plane
+	config string          // of this package but its tables
+	others map[string]bool // fields that the rest of the data plane reads of a Broker or a Topic
 }
 
 func readSources(t *testing.T) sources {
-	var s sources
+	s := sources{others: map[string]bool{}}
+	read := regexp.MustCompile(`\b(?:(?:\w+\.)?(?:cfg|Broker|broker)|b|c|t)\.(\w+)\b[^(]`)
 	err := filepath.WalkDir("..", func(path string, d os.DirEntry, err error) error {
 		if err != nil || d.IsDir() || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") {
 			return err
@@ -90,7 +91,9 @@ func readSources(t *testing.T) sources {
 		case strings.HasPrefix(path, "../config/"):
 			s.config += string(b)
 		default:
-			s.others += string(b)
+			for _, m := range read.FindAllSubmatch(b, -1) {
+				s.others[string(m[1])] = true
+			}
 		}
 		return err
 	})
@@ -103,16 +106,28 @@ func readSources(t *testing.T) sources {
 // fields finds where this package puts the setting: b.Field = ... r.kind("key"),
 // or Field: kind("key") of a topic.
 func (s sources) fields(k *key) []string {
+	lines := s.lines(k)
 	name := regexp.QuoteMeta(`"` + k.name + `"`)
 	var out []string
 	for _, re := range []string{`\bb\.(\w+)(?:, \w+\.\w+)? = [^\n]*` + name, `\bb\.\w+, b\.(\w+) = [^\n]*` + name, `(\w+): +(?:int\()?\w+\(` + name + `\)`, `t\.(\w+), _ = [^\n]*` + name} {
-		for _, m := range regexp.MustCompile(re).FindAllStringSubmatch(s.config, -1) {
+		for _, m := range regexp.MustCompile(re).FindAllStringSubmatch(lines, -1) {
 			if m[1] != "Value" { // of an error
 				out = append(out, m[1])
 			}
 		}
 	}
 	return out
+}
+
+// lines are the lines of this package that name the setting.
+func (s sources) lines(k *key) string {
+	var b strings.Builder
+	for l := range strings.Lines(s.config) {
+		if strings.Contains(l, `"`+k.name+`"`) {
+			b.WriteString(l)
+		}
+	}
+	return b.String()
 }
 
 // reads says whether the setting has an effect: a rule of this package reads
@@ -128,20 +143,20 @@ func (s sources) reads(k *key) bool {
 	}
 	switch k.name {
 	case "cleanup.policy": // a loop sets Compact and Delete
-		return strings.Contains(s.others, "c.Delete")
+		return s.others["Delete"]
 	case "message.timestamp.difference.max.ms":
 		return true // olderTimestampBound
 	case "message.timestamp.type":
-		return strings.Contains(s.others, "c.LogAppendTime")
+		return s.others["LogAppendTime"]
 	case "super.users":
-		return strings.Contains(s.others, "cfg.SuperUsers")
+		return s.others["SuperUsers"]
 	}
 	fields := s.fields(k)
 	if len(fields) == 0 { // read by a rule, or by name for a listener
-		return regexp.MustCompile(`\b(?:r\.\w+|get|num|mustInt)\((?:"\w*", )?"` + regexp.QuoteMeta(k.name) + `"`).MatchString(s.config)
+		return regexp.MustCompile(`\b(?:r\.\w+|get|num|mustInt)\((?:"\w*", )?"` + regexp.QuoteMeta(k.name) + `"`).MatchString(s.lines(k))
 	}
 	for _, f := range fields {
-		if regexp.MustCompile(`\b(?:cfg|Broker|broker|b|c|t)\.`+f+`\b[^(]`).MatchString(s.others) || regexp.MustCompile(`(?:Algorithms|MaxLifetime|CacheFile): b\.`+f+`\b`).MatchString(s.config) {
+		if s.others[f] || regexp.MustCompile(`(?:Algorithms|MaxLifetime|CacheFile): b\.`+f+`\b`).MatchString(s.config) {
 			return true
 		}
 	}
