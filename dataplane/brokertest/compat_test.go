@@ -72,8 +72,7 @@ func TestCompat(t *testing.T) {
 	t.Run("kcat", func(t *testing.T) { kcat(t, s) })
 	t.Run("Kafka's Java client", func(t *testing.T) { java(t, s) })
 	t.Run("Kafka's dump-log", func(t *testing.T) {
-		// A running broker's indexes are as long as they may become; dump-log reads
-		// them as they are once they are closed.
+		// Stopped, so that no deleted topic's folder goes while it is being read.
 		if out, err := exec.Command(s.tool, "dev", "stop", "--dir", s.dir).CombinedOutput(); err != nil {
 			t.Fatalf("stop: %v\n%s", err, out)
 		}
