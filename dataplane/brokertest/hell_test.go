@@ -31,7 +31,7 @@ func (s *secured) customer(t *testing.T, topic string) *customer {
 	t.Helper()
 	c := &customer{}
 	w := s.client("alice")
-	req := produceTo(topic, batch(t, strings.Repeat("a", 1000)))
+	req := produceOf(topic, 1, batch(t, strings.Repeat("a", 1000)))
 	end, done := make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(done)
@@ -104,11 +104,11 @@ func TestFramesFromHell(t *testing.T) {
 			}
 		})
 	}
-	stranger := func() *wire { return dialWire(t, n.Addr) }
-	internal := func() *wire { return dialWire(t, s.internal[0]) }
-	mallory := func() *wire { return s.client("mallory") }
+	stranger := func() *rawConn { return dialWire(t, n.Addr) }
+	internal := func() *rawConn { return dialWire(t, s.internal[0]) }
+	mallory := func() *rawConn { return s.client("mallory") }
 	part("frames that are none", func(t *testing.T) {
-		for _, dial := range []func() *wire{stranger, internal, mallory} {
+		for _, dial := range []func() *rawConn{stranger, internal, mallory} {
 			for name, b := range hellFrames() {
 				w := dial()
 				if _, err := w.Write(b); err != nil {
@@ -164,7 +164,7 @@ func TestFramesFromHell(t *testing.T) {
 		})
 	})
 	part("bodies that end in half a connection", func(t *testing.T) {
-		for _, dial := range []func() *wire{stranger, mallory} {
+		for _, dial := range []func() *rawConn{stranger, mallory} {
 			for _, a := range protocol.APIs() {
 				whole := format.AppendRequest(nil, sample(t, a.Key, "orders", "team"), 1)
 				for n := 1; n < len(whole); n += 1 + len(whole)/7 {
@@ -299,14 +299,14 @@ func TestStrangersLeaveTheLogItsFiles(t *testing.T) {
 
 // attack sends frames made of a sample of every kind of request, four
 // connections at a time; each must be answered or end its connection.
-func attack(t *testing.T, dial func() *wire, frames func(a *protocol.API, whole []byte) [][]byte) {
+func attack(t *testing.T, dial func() *rawConn, frames func(a *protocol.API, whole []byte) [][]byte) {
 	t.Helper()
 	work := queueOf(t, frames)
 	var wg sync.WaitGroup
 	var answered, cut atomic.Int64
 	for range 4 {
 		wg.Go(func() {
-			var w *wire
+			var w *rawConn
 			for f := range work {
 				if w == nil {
 					w = dial()
@@ -364,7 +364,7 @@ func resized(b []byte) []byte {
 	return b
 }
 
-func halfClose(w *wire) { _ = w.Conn.(interface{ CloseWrite() error }).CloseWrite() }
+func halfClose(w *rawConn) { _ = w.Conn.(interface{ CloseWrite() error }).CloseWrite() }
 
 func hellFrames() map[string][]byte {
 	rnd := rand.New(rand.NewPCG(3, 4))

@@ -3,12 +3,10 @@ package brokertest
 import (
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"penstock/dataplane/protocol"
-	"penstock/dataplane/recordbatch"
 )
 
 // highest is the newest version that a broker serves, by key.
@@ -20,34 +18,8 @@ var highest = func() map[int16]int16 {
 	return m
 }()
 
-func batch(t testing.TB, values ...string) []byte {
-	t.Helper()
-	recs := make([]recordbatch.Record, len(values))
-	for i, v := range values {
-		recs[i] = recordbatch.Record{Offset: int64(i), Timestamp: time.Now().UnixMilli(), Value: []byte(v)}
-	}
-	b, err := recordbatch.Build(recordbatch.NoProducer(), recs)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return b
-}
-
 // sized is one batch of about n bytes.
 func sized(t testing.TB, n int) []byte { return batch(t, strings.Repeat("x", n)) }
-
-func produceTo(topic string, records []byte) *kmsg.ProduceRequest {
-	req := kmsg.NewPtrProduceRequest()
-	req.Acks, req.TimeoutMillis = 1, 5000
-	rt := kmsg.NewProduceRequestTopic()
-	rt.Topic = topic
-	rp := kmsg.NewProduceRequestTopicPartition()
-	rp.Records = records
-	rt.Partitions = append(rt.Partitions, rp)
-	req.Topics = append(req.Topics, rt)
-	setVersion(req)
-	return req
-}
 
 // fetchFrom is of a version that names topics by name.
 func fetchFrom(topic string, offset int64, maxBytes int32) *kmsg.FetchRequest {
@@ -87,7 +59,7 @@ func sample(t testing.TB, key int16, topic, group string) kmsg.Request {
 	}
 	switch r := req.(type) {
 	case *kmsg.ProduceRequest:
-		return produceTo(topic, batch(t, "a", "b"))
+		return produceOf(topic, 1, batch(t, "a", "b"))
 	case *kmsg.FetchRequest:
 		return fetchFrom(topic, 0, 1<<20)
 	case *kmsg.ListOffsetsRequest:

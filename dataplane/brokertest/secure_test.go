@@ -175,8 +175,8 @@ func (s *secured) topic(name string, partitions int32, configs ...string) {
 	}
 }
 
-// wire is a client that says exactly what it is told to.
-type wire struct {
+// rawConn is a client that says exactly what it is told to.
+type rawConn struct {
 	net.Conn
 	t    testing.TB
 	r    *bufio.Reader
@@ -185,13 +185,13 @@ type wire struct {
 
 var format = kmsg.NewRequestFormatter(kmsg.FormatterClientID("raw"))
 
-func dialWire(t testing.TB, addr string) *wire {
+func dialWire(t testing.TB, addr string) *rawConn {
 	t.Helper()
 	nc, err := net.DialTimeout("tcp", addr, 10*time.Second)
 	if err != nil {
 		t.Fatal(err)
 	}
-	w := &wire{Conn: nc, t: t, r: bufio.NewReader(nc)}
+	w := &rawConn{Conn: nc, t: t, r: bufio.NewReader(nc)}
 	t.Cleanup(func() { nc.Close() })
 	return w
 }
@@ -199,7 +199,7 @@ func dialWire(t testing.TB, addr string) *wire {
 var errClosed = errors.New("the broker has closed the connection")
 
 // frame reads one reply without its length; errClosed when there is none.
-func (w *wire) frame() ([]byte, error) {
+func (w *rawConn) frame() ([]byte, error) {
 	_ = w.SetReadDeadline(time.Now().Add(20 * time.Second))
 	var head [4]byte
 	if _, err := io.ReadFull(w.r, head[:]); err != nil {
@@ -215,7 +215,7 @@ func (w *wire) frame() ([]byte, error) {
 }
 
 // ask sends a request at the version it has and reads its reply.
-func (w *wire) ask(req kmsg.Request) (kmsg.Response, error) {
+func (w *rawConn) ask(req kmsg.Request) (kmsg.Response, error) {
 	w.corr++
 	if _, err := w.Write(format.AppendRequest(nil, req, w.corr)); err != nil {
 		return nil, errClosed
@@ -223,7 +223,7 @@ func (w *wire) ask(req kmsg.Request) (kmsg.Response, error) {
 	return w.answer(req)
 }
 
-func (w *wire) answer(req kmsg.Request) (kmsg.Response, error) {
+func (w *rawConn) answer(req kmsg.Request) (kmsg.Response, error) {
 	b, err := w.frame()
 	if err != nil {
 		return nil, err
@@ -236,7 +236,7 @@ func (w *wire) answer(req kmsg.Request) (kmsg.Response, error) {
 	return resp, resp.ReadFrom(b)
 }
 
-func (w *wire) must(req kmsg.Request) kmsg.Response {
+func (w *rawConn) must(req kmsg.Request) kmsg.Response {
 	w.t.Helper()
 	setVersion(req)
 	resp, err := w.ask(req)
@@ -253,7 +253,7 @@ func setVersion(req kmsg.Request) {
 	}
 }
 
-func (w *wire) handshake(mechanism string) {
+func (w *rawConn) handshake(mechanism string) {
 	w.t.Helper()
 	req := kmsg.NewPtrSASLHandshakeRequest()
 	req.Mechanism = mechanism
@@ -262,7 +262,7 @@ func (w *wire) handshake(mechanism string) {
 	}
 }
 
-func (w *wire) authenticate(b []byte) (*kmsg.SASLAuthenticateResponse, error) {
+func (w *rawConn) authenticate(b []byte) (*kmsg.SASLAuthenticateResponse, error) {
 	req := kmsg.NewPtrSASLAuthenticateRequest()
 	req.SASLAuthBytes = b
 	req.SetVersion(2)
@@ -277,13 +277,13 @@ func bearer(token string) []byte { return []byte("n,,\x01auth=Bearer " + token +
 
 // login sends a token and returns the code of the refusal, 0 if it was
 // accepted, and the session's lifetime.
-func (w *wire) login(token string) (code int16, lifetime int64) {
+func (w *rawConn) login(token string) (code int16, lifetime int64) {
 	w.t.Helper()
 	w.handshake("OAUTHBEARER")
 	return w.loginBytes(bearer(token))
 }
 
-func (w *wire) loginBytes(b []byte) (int16, int64) {
+func (w *rawConn) loginBytes(b []byte) (int16, int64) {
 	w.t.Helper()
 	resp, err := w.authenticate(b)
 	if err == nil && resp.ErrorCode == 0 && len(resp.SASLAuthBytes) > 0 {
@@ -302,7 +302,7 @@ func (w *wire) loginBytes(b []byte) (int16, int64) {
 }
 
 // client is a raw connection of a logged-in principal.
-func (s *secured) client(sub string) *wire {
+func (s *secured) client(sub string) *rawConn {
 	s.t.Helper()
 	w := dialWire(s.t, s.Brokers[0].Addr)
 	if code, _ := w.login(s.token(sub)); code != 0 {
@@ -312,7 +312,7 @@ func (s *secured) client(sub string) *wire {
 }
 
 // control is a raw connection of the control plane.
-func (s *secured) control(addr string) *wire {
+func (s *secured) control(addr string) *rawConn {
 	s.t.Helper()
 	w := dialWire(s.t, addr)
 	w.handshake("PLAIN")
@@ -323,7 +323,7 @@ func (s *secured) control(addr string) *wire {
 }
 
 // mustBeClosed says that nothing more comes, within seconds.
-func (w *wire) mustBeClosed() {
+func (w *rawConn) mustBeClosed() {
 	w.t.Helper()
 	if b, err := w.frame(); !errors.Is(err, errClosed) {
 		w.t.Fatalf("the connection is open: %x, %v", b, err)

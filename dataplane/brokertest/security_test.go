@@ -167,7 +167,7 @@ func refusedTokens(t *testing.T, s *secured, unharmed func(*testing.T)) {
 			t.Fatal("the token itself is refused")
 		}
 		// At most a few hundred: all at once, since each refusal is held back.
-		var open []*wire
+		var open []*rawConn
 		for i := 0; i < len(good); i += 5 {
 			b := []byte(good)
 			if b[i] = b[i] ^ 1; b[i] == '.' || good[i] == '.' {
@@ -295,7 +295,7 @@ func sessions(t *testing.T, s *secured) {
 	soon := func(d time.Duration) func(jwt.MapClaims) {
 		return set("exp", jwt.NewNumericDate(time.Now().Add(d)))
 	}
-	open := func(token string) (*wire, time.Duration) {
+	open := func(token string) (*rawConn, time.Duration) {
 		w := dialWire(t, s.Brokers[0].Addr)
 		code, ms := w.login(token)
 		if code != 0 {
@@ -335,7 +335,7 @@ func sessions(t *testing.T, s *secured) {
 		t.Errorf("an expired token gives a session of %v; 0 would be for ever", life)
 	}
 	time.Sleep(time.Until(ends) + 50*time.Millisecond) // the end of the tokens above
-	for name, w := range map[string]*wire{"idle": idle, "over": over} {
+	for name, w := range map[string]*rawConn{"idle": idle, "over": over} {
 		if _, err := w.ask(metadataOf("orders")); !errors.Is(err, errClosed) {
 			t.Errorf("%s: a request after the session's end: %v", name, err)
 		}
@@ -419,7 +419,7 @@ func withoutACLs(t *testing.T, s *secured) {
 	})
 	t.Run("acks=0 has no reply but the end", func(t *testing.T) {
 		c := s.client("mallory")
-		req := produceTo("orders", batch(t, "x"))
+		req := produceOf("orders", 1, batch(t, "x"))
 		req.Acks = 0
 		if _, err := c.ask(req); !errors.Is(err, errClosed) {
 			t.Errorf("%v", err)

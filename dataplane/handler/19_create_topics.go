@@ -29,7 +29,6 @@ func (h *Handler) createTopics(r *listener.Request) {
 	ctx, cancel := h.within(req.TimeoutMillis)
 	defer cancel()
 	resp := h.Controller.CreateTopics(ctx, &rest)
-	resp.Version = req.Version
 	var made []string
 	for _, t := range resp.Topics {
 		if t.ErrorCode == 0 && !req.ValidateOnly {

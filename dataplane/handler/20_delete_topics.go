@@ -51,7 +51,6 @@ func (h *Handler) deleteTopics(r *listener.Request) {
 	ctx, cancel := h.within(req.TimeoutMillis)
 	defer cancel()
 	resp := h.Controller.DeleteTopics(ctx, &rest)
-	resp.Version = req.Version
 	var going []string
 	for _, t := range resp.Topics {
 		if t.ErrorCode == 0 && t.Topic != nil {

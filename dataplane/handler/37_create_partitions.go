@@ -27,7 +27,6 @@ func (h *Handler) createPartitions(r *listener.Request) {
 	ctx, cancel := h.within(req.TimeoutMillis)
 	defer cancel()
 	resp := h.Controller.CreatePartitions(ctx, &rest)
-	resp.Version = req.Version
 	var grown []string
 	for _, t := range resp.Topics {
 		if t.ErrorCode == 0 && !req.ValidateOnly {

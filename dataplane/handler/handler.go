@@ -112,7 +112,7 @@ func New(ctx context.Context, d Deps) *Handler {
 		32: h.describeConfigs, 33: h.alterConfigs, 36: h.saslAuthenticate, 37: h.createPartitions,
 		42: h.deleteGroups, 44: h.incrementalAlterConfigs,
 		48: h.describeClientQuotas, 49: h.alterClientQuotas,
-		56: h.alterPartition, 60: h.describeCluster,
+		56: h.alterPartition, 60: h.describeCluster, 67: h.allocateProducerIDs,
 	}
 	return h
 }
@@ -181,6 +181,16 @@ func User(c *listener.Conn) string {
 		return p[5:]
 	}
 	return p
+}
+
+// metered is whose usage a connection's traffic is, "" if nobody's: brokers and
+// the control plane come in on a listener of their own, and what they move is
+// the service's own business.
+func (h *Handler) metered(c *listener.Conn) string {
+	if len(h.Broker.Listeners) > 1 && c.Listener() == h.Broker.InterBrokerListener {
+		return ""
+	}
+	return c.Principal()
 }
 
 // within bounds blocking work by the request's timeout and the broker's life.
