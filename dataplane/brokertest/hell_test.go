@@ -272,14 +272,14 @@ func TestStrangersLeaveTheLogItsFiles(t *testing.T) {
 	s.topic("orders", 1, "segment.bytes=1048576")
 	s.allow("alice", kmsg.ACLResourceTypeTopic, "orders", kmsg.ACLOperationWrite)
 	w := s.client("alice")
-	var strangers []*wire
+	var strangers []*rawConn
 	for _, addr := range []string{s.Brokers[0].Addr, s.internal[0]} {
 		for range files + 50 {
 			strangers = append(strangers, dialWire(t, addr))
 		}
 	}
 	for range 40 { // 32 MB: some thirty new segments, of three files each
-		if got := codes(w.must(produceTo("orders", sized(t, 800_000)))); !slices.Equal(got, []int16{0}) {
+		if got := codes(w.must(produceOf("orders", 1, sized(t, 800_000)))); !slices.Equal(got, []int16{0}) {
 			t.Fatalf("producing: %v", got)
 		}
 	}

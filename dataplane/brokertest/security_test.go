@@ -354,7 +354,7 @@ func withoutACLs(t *testing.T, s *secured) {
 	want := map[int16]int16{
 		0: topic, 1: topic, 2: topic, 3: topic, 4: cluster, 5: cluster, 6: cluster, 7: cluster, 8: group, 9: group, 10: group, 11: group, 12: group,
 		13: group, 14: group, 15: group, 16: none, 18: none, 19: topic, 20: topic, 22: cluster, 23: topic, 29: cluster, 30: cluster, 31: cluster,
-		32: topic, 33: topic, 37: topic, 42: group, 44: topic, 48: cluster, 49: cluster, 56: cluster, 60: none,
+		32: topic, 33: topic, 37: topic, 42: group, 44: topic, 48: cluster, 49: cluster, 56: cluster, 60: none, 67: cluster,
 	}
 	w := s.client("mallory")
 	for _, a := range protocol.APIs() {
@@ -440,7 +440,7 @@ func internalTopics(t *testing.T, s *secured) {
 	for _, n := range s.Brokers {     // something to be billed, at whoever leads
 		each := dialWire(t, n.Addr)
 		each.login(s.token("greedy"))
-		each.must(produceTo("orders", batch(t, "something")))
+		each.must(produceOf("orders", 1, batch(t, "something")))
 	}
 	Await(t, 20*time.Second, "the usage topic", func() error {
 		r := w.must(metadataOf("__penstock_usage", "__consumer_offsets")).(*kmsg.MetadataResponse)

@@ -31,7 +31,7 @@ func TestHostileTenant(t *testing.T) {
 	n.forgetPeak()
 	base := n.memory("VmRSS")
 	c := s.customer(t, "orders")
-	part := func(name string, bound int, f func(t *testing.T, w *wire)) {
+	part := func(name string, bound int, f func(t *testing.T, w *rawConn)) {
 		t.Run(name, func(t *testing.T) {
 			before := n.memory("VmRSS")
 			n.forgetPeak()
@@ -49,13 +49,13 @@ func TestHostileTenant(t *testing.T) {
 		})
 	}
 	const times = 100_000
-	part("a topic asked for often", 64, func(t *testing.T, w *wire) {
+	part("a topic asked for often", 64, func(t *testing.T, w *rawConn) {
 		r := w.must(metadataOf(slices.Repeat([]string{"wide"}, times)...)).(*kmsg.MetadataResponse)
 		if len(r.Topics) != 1 || len(r.Topics[0].Partitions) != 100 {
 			t.Errorf("%d topics", len(r.Topics))
 		}
 	})
-	part("settings asked for often", 64, func(t *testing.T, w *wire) {
+	part("settings asked for often", 64, func(t *testing.T, w *rawConn) {
 		for _, res := range []kmsg.DescribeConfigsRequestResource{configResource(kmsg.ConfigResourceTypeTopic, "wide"), configResource(kmsg.ConfigResourceTypeBroker, "0")} {
 			req := kmsg.NewPtrDescribeConfigsRequest()
 			req.IncludeDocumentation, req.IncludeSynonyms = true, true
@@ -72,7 +72,7 @@ func TestHostileTenant(t *testing.T) {
 			t.Errorf("%v", got)
 		}
 	})
-	part("a group asked for often", 64, func(t *testing.T, w *wire) {
+	part("a group asked for often", 64, func(t *testing.T, w *rawConn) {
 		ready(t, w, "team")
 		commit := sample(t, 8, "orders", "team").(*kmsg.OffsetCommitRequest)
 		long := strings.Repeat("m", 4000)
@@ -109,7 +109,7 @@ func TestHostileTenant(t *testing.T) {
 			t.Errorf("offsets of %d topics", len(r.Topics))
 		}
 	})
-	part("topics of endless partitions", 64, func(t *testing.T, w *wire) {
+	part("topics of endless partitions", 64, func(t *testing.T, w *rawConn) {
 		for _, count := range []int32{1<<31 - 1, 1 << 20} {
 			for _, dry := range []bool{true, false} {
 				create := sample(t, 19, "x", "").(*kmsg.CreateTopicsRequest)
@@ -138,7 +138,7 @@ func TestHostileTenant(t *testing.T) {
 			t.Errorf("200 million partitions in one request: %v", got)
 		}
 	})
-	part("fetch sessions without end", 256, func(t *testing.T, w *wire) {
+	part("fetch sessions without end", 256, func(t *testing.T, w *rawConn) {
 		req := fetchFrom("wide", 0, 1<<20)
 		req.SessionEpoch, req.MaxWaitMillis = 0, 0
 		p := req.Topics[0].Partitions[0]
@@ -159,7 +159,7 @@ func TestHostileTenant(t *testing.T) {
 			t.Errorf("%d sessions were made", len(sessions))
 		}
 	})
-	part("large frames that stop before their end", 2*256, func(t *testing.T, w *wire) {
+	part("large frames that stop before their end", 2*256, func(t *testing.T, w *rawConn) {
 		// The offsets of one large batch, but for its end; 600 MB in all.
 		head := append(wirebytes.BigEndian.AppendUint32(nil, 99<<20), rawFrame(0, 11)[4:]...)
 		most := bytes.Repeat([]byte{0}, 98<<20)
@@ -179,7 +179,7 @@ func TestHostileTenant(t *testing.T) {
 		})
 		// Who sends a large frame in earnest gets its turn: those who stop give way.
 		began := time.Now()
-		resp, err := w.ask(produceTo("orders", sized(t, 20<<20)))
+		resp, err := w.ask(produceOf("orders", 1, sized(t, 20<<20)))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -191,7 +191,7 @@ func TestHostileTenant(t *testing.T) {
 }
 
 // ready makes the group's coordinator known and loaded.
-func ready(t *testing.T, w *wire, group string) {
+func ready(t *testing.T, w *rawConn, group string) {
 	t.Helper()
 	Await(t, 20*time.Second, "the coordinator", func() error {
 		r := w.must(sample(t, 10, "", group)).(*kmsg.FindCoordinatorResponse)
