@@ -192,11 +192,22 @@ type passed struct {
 
 func (m *meter) add(n int) { m.at = append(m.at, passed{time.Now(), n}) }
 
-// rate is the bytes per second between two times: the slope of the line through
-// what had passed at each of many moments. Throttled traffic comes in bursts,
-// and where the ends of the stretch fall would decide too much.
+// rate is the bytes per second between two times. Throttled traffic comes in
+// bursts, here of two seconds, and where the ends of the stretch fall among them
+// would decide too much: it is the mean over stretches that begin at eight moments
+// of one burst.
 func (m *meter) rate(from, to time.Time) float64 {
 	slices.SortFunc(m.at, func(a, b passed) int { return a.when.Compare(b.when) })
+	const burst, n = 2 * time.Second, 8
+	sum := 0.0
+	for i := range time.Duration(n) {
+		sum += m.slope(from.Add(i*burst/n), to.Add(i*burst/n-burst))
+	}
+	return sum / n
+}
+
+// slope is that of the line through what had passed at each of many moments.
+func (m *meter) slope(from, to time.Time) float64 {
 	var sum, n, sx, sy, sxx, sxy float64
 	i := 0
 	for t := from; t.Before(to); t = t.Add(10 * time.Millisecond) {
