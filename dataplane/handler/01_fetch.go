@@ -22,7 +22,8 @@ import (
 // A consumer over its byte quota gets an empty reply with the throttle time,
 // which leaves its session as it was; nothing is charged for it. Its limits are
 // first capped to what its quota allows in one window, so that a small quota
-// still progresses (KAFKA-9677).
+// still progresses (KAFKA-9677); a single batch above even that is sent from
+// rest, and waited for afterwards.
 func (h *Handler) fetch(r *listener.Request) {
 	req := r.Body.(*kmsg.FetchRequest)
 	replica, replicaEpoch := req.ReplicaID, int64(-1)
@@ -153,9 +154,16 @@ func (x *fetching) done(results []partition.FetchResult) {
 	// What is charged is the reply's size; the record data is all of it that
 	// grows, and the rest is known only once the session has filtered it.
 	charge := int(min(bytes, math.MaxInt32))
-	throttle := max(x.h.Quotas.Fetch(u, client, charge), x.r.LocalDone())
-	if throttle > 0 {
+	over, local := x.h.Quotas.Fetch(u, client, charge), x.r.LocalDone()
+	throttle, send := max(over, local), over == 0 && local == 0
+	if !send {
 		x.h.Quotas.UnrecordFetch(u, client, charge)
+		if local == 0 && bytes > x.h.Quotas.FetchLimit(u, client) {
+			throttle, send = x.h.Quotas.FetchOversize(u, client, charge)
+			x.r.AddThrottle(throttle)
+		}
+	}
+	if !send {
 		closeAll()
 		x.r.AddThrottle(throttle)
 		x.r.ReplyFetch(x.session.Throttled(), func() {}, nil)
