@@ -241,12 +241,12 @@ func records(values ...string) []recordbatch.Record {
 }
 
 // batch encodes values as one batch of no producer.
-func batch(t *testing.T, values ...string) recordbatch.Batch {
+func batch(t testing.TB, values ...string) recordbatch.Batch {
 	t.Helper()
 	return build(t, recordbatch.NoProducer(), records(values...))
 }
 
-func build(t *testing.T, o recordbatch.BuildOptions, recs []recordbatch.Record) recordbatch.Batch {
+func build(t testing.TB, o recordbatch.BuildOptions, recs []recordbatch.Record) recordbatch.Batch {
 	t.Helper()
 	o.LeaderEpoch = -1
 	b, err := recordbatch.Build(o, recs)

@@ -1,5 +1,5 @@
-// Command bench measures one Penstock broker against one Apache Kafka 4.4
-// broker on the same machine in the same run: alternately, after an equal
+// Command bench measures Penstock against Apache Kafka 4.4 on the same machine
+// in the same run, one broker each and then three: alternately, after an equal
 // warm-up, with ready-made batches so that the client costs little. It prints
 // the median of each figure and the ratio; below 1 is better for us in every
 // row but MB/s. Run it by `make bench`.
@@ -7,6 +7,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"os"
@@ -39,6 +40,12 @@ var rows = []struct {
 	{"produce single, p99", "ms", false},
 	{"end to end at 2,000 records/s, p50", "ms", false},
 	{"end to end at 2,000 records/s, p99", "ms", false},
+	{"3 brokers, RF 3, acks=all: produce", "MB/s", true},
+	{"3 brokers: produce, CPU of all", "s/GB", false},
+	{"3 brokers: produce, p99", "ms", false},
+	{"3 brokers: end to end at 1,000 records/s, p50", "ms", false},
+	{"3 brokers: end to end at 1,000 records/s, p99", "ms", false},
+	{"3 brokers: idle CPU of all", "% of a core", false},
 }
 
 func main() {
@@ -48,6 +55,8 @@ func main() {
 	flag.Int64Var(&o.produceBytes, "bytes", 1<<30, "record bytes of the produce and fetch runs; as much again is the warm-up")
 	flag.IntVar(&o.singles, "singles", 100_000, "requests of the single-record run")
 	flag.DurationVar(&o.latency, "latency", 10*time.Second, "length of the end-to-end run")
+	flag.BoolVar(&o.cluster, "cluster", true, "measure three brokers, too")
+	flag.BoolVar(&o.single, "single", true, "measure one broker")
 	only := flag.String("only", "", "measure only `kafka` or `penstock`")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
@@ -64,12 +73,17 @@ type options struct {
 	produceBytes int64
 	singles      int
 	latency      time.Duration
+	single       bool
+	cluster      bool
 }
+
+// starter brings up that many brokers in a folder.
+type starter func(ctx context.Context, o options, dir string, brokers int) (*target, error)
 
 func run(ctx context.Context, o options, only string) error {
 	targets := []struct {
 		name  string
-		start func(context.Context, options, string) (*target, error)
+		start starter
 	}{{"kafka", startKafka}, {"penstock", startPenstock}}
 	results := map[string][]figures{}
 	for round := range o.rounds {
@@ -78,9 +92,18 @@ func run(ctx context.Context, o options, only string) error {
 				continue
 			}
 			began := time.Now()
-			f, err := measure(ctx, o, t.start)
-			if err != nil {
-				return fmt.Errorf("round %d, %s: %w", round+1, t.name, err)
+			f := figures{}
+			for _, kind := range []struct {
+				wanted  bool
+				brokers int
+				loads   func(context.Context, options, *target, figures) error
+			}{{o.single, 1, measureOne}, {o.cluster, 3, measureThree}} {
+				if !kind.wanted {
+					continue
+				}
+				if err := with(ctx, o, t.start, kind.brokers, f, kind.loads); err != nil {
+					return fmt.Errorf("round %d, %s, %d brokers: %w", round+1, t.name, kind.brokers, err)
+				}
 			}
 			results[t.name] = append(results[t.name], f)
 			fmt.Fprintf(os.Stderr, "round %d of %d, %s: %.0f s\n", round+1, o.rounds, t.name, time.Since(began).Seconds())
@@ -90,19 +113,51 @@ func run(ctx context.Context, o options, only string) error {
 	return nil
 }
 
+// with runs loads against new brokers in a new folder and stops them.
+func with(ctx context.Context, o options, start starter, brokers int, f figures, loads func(context.Context, options, *target, figures) error) (err error) {
+	dir, err := os.MkdirTemp("", "penstock-bench")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir)
+	t, err := start(ctx, o, dir, brokers)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, t.stop()) }()
+	if err := t.whole(); err != nil {
+		return err
+	}
+	return loads(ctx, o, t, f)
+}
+
 func print(results map[string][]figures) {
 	w := tabwriter.NewWriter(os.Stdout, 0, 0, 1, ' ', 0)
 	fmt.Fprintln(w, "| figure\t| unit\t| Kafka 4.4\t| Penstock\t| ratio\t| better\t|")
 	fmt.Fprintln(w, "|"+strings.Repeat("---\t|", 6))
 	for _, r := range rows {
+		if !measured(results, r.name) {
+			continue
+		}
 		k, p := median(results["kafka"], r.name), median(results["penstock"], r.name)
 		verdict := "no"
 		if (r.higher && p >= k) || (!r.higher && p <= k) {
 			verdict = "yes"
 		}
-		fmt.Fprintf(w, "| %s\t| %s\t| %.2f\t| %.2f\t| %.2f\t| %s\t|\n", r.name, r.unit, k, p, p/k, verdict)
+		fmt.Fprintf(w, "| %s\t| %s\t| %s\t| %s\t| %.2f\t| %s\t|\n", r.name, r.unit, spread(results["kafka"], r.name), spread(results["penstock"], r.name), p/k, verdict)
 	}
 	w.Flush()
+}
+
+func measured(results map[string][]figures, name string) bool {
+	for _, rounds := range results {
+		for _, f := range rounds {
+			if _, ok := f[name]; ok {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 func median(rounds []figures, name string) float64 {
@@ -115,4 +170,28 @@ func median(rounds []figures, name string) float64 {
 	}
 	slices.Sort(v)
 	return v[len(v)/2]
+}
+
+// spread is the median with the smallest and the largest figure.
+func spread(rounds []figures, name string) string {
+	var v []float64
+	for _, f := range rounds {
+		v = append(v, f[name])
+	}
+	if len(v) == 0 {
+		return "-"
+	}
+	return fmt.Sprintf("%s (%s..%s)", short(median(rounds, name)), short(slices.Min(v)), short(slices.Max(v)))
+}
+
+// short gives three digits, which is more than such figures are good for.
+func short(v float64) string {
+	switch {
+	case v >= 100:
+		return fmt.Sprintf("%.0f", v)
+	case v >= 10:
+		return fmt.Sprintf("%.1f", v)
+	default:
+		return fmt.Sprintf("%.2f", v)
+	}
 }
