@@ -17,6 +17,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
+	"golang.org/x/sys/unix"
 )
 
 // threeBrokers is the cluster under attack: sessions end soon, followers are
@@ -405,4 +406,41 @@ func TestTopicDeletedInUseAndMadeAgain(t *testing.T) {
 	if err := cl.ProduceSync(done, kgo.StringRecord("last")).FirstErr(); err != nil {
 		t.Error(err)
 	}
+}
+
+// TestFullDiskOfOneBroker lets every write of a leader fail from some size on:
+// it must give its partitions up to the others, and be whole again when it is
+// started with room.
+func TestFullDiskOfOneBroker(t *testing.T) {
+	c := threeBrokers(t)
+	c.CreateTopic("ledger", 6, 3, "min.insync.replicas=2")
+	l := startLoad(c, "ledger")
+	l.goesOn(500, 20*time.Second)
+	full := c.Brokers[c.leader("ledger", 0)]
+	largest := int64(0)
+	logs, _ := filepath.Glob(filepath.Join(full.LogDir, "*", "*.log"))
+	for _, f := range logs {
+		if st, err := os.Stat(f); err == nil {
+			largest = max(largest, st.Size())
+		}
+	}
+	// A write across the limit is cut short, like one to a full disk.
+	limit := unix.Rlimit{Cur: uint64(largest) + 5000, Max: unix.RLIM_INFINITY}
+	if err := unix.Prlimit(full.PID(), unix.RLIMIT_FSIZE, &limit, nil); err != nil {
+		t.Fatal(err)
+	}
+	c.awaitLeader("ledger", 0, full.ID)
+	l.goesOn(500, 60*time.Second)
+	select {
+	case <-full.end:
+	case <-time.After(20 * time.Second):
+		t.Fatal("the broker lives on without a log folder")
+	}
+	if full.err == nil {
+		t.Error("the broker ended as if nothing were wrong")
+	}
+	full.Start()
+	c.AwaitWhole("ledger", time.Minute)
+	l.goesOn(500, 60*time.Second)
+	l.end(t)
 }
