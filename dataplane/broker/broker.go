@@ -35,6 +35,7 @@ type Broker struct {
 	ctx    context.Context // ends when the stop begins to take things down
 	cancel context.CancelFunc
 	stops  []stopStep
+	failed chan error // holds one; see Failed
 
 	dirs        []*commitlog.Dir
 	cleanDirs   atomic.Bool // every log was closed in order
@@ -97,6 +98,12 @@ func (b *Broker) Stop() error {
 	}
 	return errors.Join(errs...)
 }
+
+// Failed gives an error once the broker cannot do its work any more and should
+// be stopped: a log folder has failed. As long as it lives it counts as a leader,
+// and nobody takes over what it cannot write. Kafka goes on if it has another
+// folder; here one is enough to end.
+func (b *Broker) Failed() <-chan error { return b.failed }
 
 // Addr is the bound address of a listener by its name, "" if there is none.
 func (b *Broker) Addr(name string) string {

@@ -40,6 +40,8 @@ func (h *Handler) deleteTopics(r *listener.Request) {
 			name, known = image.TopicName(t.TopicID)
 		}
 		switch {
+		case t.Topic == nil && t.TopicID == protocol.UUID{}:
+			rest.Topics = append(rest.Topics, t) // refused as a whole, below
 		case !known || (t.Topic == nil && !h.authorize(r, kmsg.ACLOperationDescribe, kmsg.ACLResourceTypeTopic, name)):
 			deny(nil, t.TopicID, kerr.UnknownTopicID)
 		case !h.authorizeChange(r, kmsg.ACLOperationDelete, name):
