@@ -48,6 +48,7 @@ var rows = []struct {
 	{"3 brokers: end to end at 1,000 records/s, p50", "ms", false},
 	{"3 brokers: end to end at 1,000 records/s, p99", "ms", false},
 	{"3 brokers: idle CPU of all", "% of a core", false},
+	{"3 brokers: memory of the largest (RSS after the load)", "MB", false},
 }
 
 func main() {

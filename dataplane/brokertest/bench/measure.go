@@ -90,7 +90,7 @@ var clusterSteps = []step{
 		return createTopic(t, topic, partitions, map[string]string{"min.insync.replicas": "2"})
 	}},
 	{warm: 3, run: func(ctx context.Context, o options, t *target, f figures) error {
-		r, err := produce(ctx, t, load{topic: topic, requests: int(o.produceBytes / 2 / (perBatch * recordSize)), records: perBatch, acks: -1})
+		r, err := produce(ctx, t, load{topic: topic, requests: int(o.produceBytes / 4 / (perBatch * recordSize)), records: perBatch, acks: -1})
 		f["3 brokers, RF 3, acks=all: produce"] = r.mbs
 		f["3 brokers: produce, CPU of all"] = r.cpuPerGB
 		f["3 brokers: produce, p99"] = r.p99
@@ -100,8 +100,8 @@ var clusterSteps = []step{
 		f["3 brokers: end to end at 1,000 records/s, p50"], f["3 brokers: end to end at 1,000 records/s, p99"], err = endToEnd(ctx, t, 1000, -1, o.latency)
 		return err
 	}},
-	{run: func(ctx context.Context, _ options, t *target, f figures) error {
-		const idle = 5 * time.Second
+	{once: true, run: func(ctx context.Context, _ options, t *target, f figures) error {
+		const idle = 10 * time.Second
 		before, err := t.cpu()
 		if err != nil {
 			return err
@@ -110,7 +110,11 @@ var clusterSteps = []step{
 			return err
 		}
 		after, err := t.cpu()
+		if err != nil {
+			return err
+		}
 		f["3 brokers: idle CPU of all"] = 100 * (after - before).Seconds() / idle.Seconds()
+		f["3 brokers: memory of the largest (RSS after the load)"], err = t.rss()
 		return err
 	}},
 }
