@@ -73,7 +73,8 @@ func load(ctx context.Context, tx pgx.Tx, p place) (next int64, err error) {
 	return next, nil
 }
 
-// store applies messages, which begin at or after expected, and moves the
+// store applies messages (whose own word on their cluster, Kafka's random id,
+// says nothing that the topic does not), which begin at or after expected, and moves the
 // offset behind them, all in tx. It is exactly once in two ways: the offset and
 // what was read up to it are stored together, and a counter takes a value only
 // from a higher sequence number, so that messages that come twice, for whatever
@@ -93,9 +94,6 @@ func store(ctx context.Context, tx pgx.Tx, p place, expected int64, msgs []Messa
 	recs := make([]*usage.Record, len(msgs))
 	for i, m := range msgs {
 		r, err := usage.Decode(m.Value)
-		if err == nil && r.Cluster != "" && r.Cluster != p.cluster {
-			err = fmt.Errorf("it is of cluster %s", r.Cluster)
-		}
 		if err != nil {
 			return 0, fmt.Errorf("%w: partition %d, offset %d: %w", ErrUnreadable, p.partition, m.Offset, err)
 		}

@@ -14,10 +14,11 @@ import (
 
 // demo is one run of the demonstration.
 type demo struct {
-	s   *Service
-	st  *demoState
-	r   *reporter
-	run string // names this run's groups
+	s  *Service
+	st *demoState
+	r  *reporter
+	// run names this run's groups, loadIn and loadOut are its topics for step 3.
+	run, loadIn, loadOut string
 
 	operator, tenant *client.Client
 	bootstrap        []string
@@ -28,7 +29,7 @@ type demo struct {
 // Topics of the demonstration.
 const (
 	eventsTopic   = "earthquakes"
-	loadTopic     = "demo-load"
+	loadTopic     = "demo-load-" // and the direction, and the run
 	pingTopic     = "demo-ping"
 	failoverTopic = "demo-failover"
 

@@ -5,7 +5,7 @@ func (s *Service) howToConnect(bootstrap string) {
 	a := s.state.Demo.Account
 	url := s.apiURL() + "/oauth2/token"
 	s.say(`
-Connect with kcat:
+Connect with kcat (its librdkafka must have OIDC, which Debian 12's has not):
 
   kcat -b %[1]s -X security.protocol=SASL_PLAINTEXT -X sasl.mechanisms=OAUTHBEARER \
     -X sasl.oauthbearer.method=oidc -X sasl.oauthbearer.token.endpoint.url=%[2]s \

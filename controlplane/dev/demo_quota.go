@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -30,15 +31,19 @@ const (
 )
 
 func (d *demo) quotas(ctx context.Context) error {
+	if err := d.nameLoadTopics(ctx); err != nil {
+		return err
+	}
 	short := map[string]string{"min.insync.replicas": "2", "retention.ms": "600000"}
-	for _, t := range []string{loadTopic, pingTopic} {
+	for _, t := range []string{d.loadIn, d.loadOut, pingTopic} {
 		if err := d.makeTopic(ctx, t, short); err != nil {
 			return err
 		}
 	}
 	outRate := float64(*greedyQuota.BytesOutPerSecond)
-	// What the consumer reads in both phases, and half a second more.
-	need := outRate * ((evenFor + measuredFor).Seconds() + 0.5)
+	// What the consumer reads in both phases, and some more: no broker may run dry
+	// while it is measured, though one may have been read faster than another.
+	need := outRate * ((evenFor + measuredFor).Seconds() + 2)
 	var from, to map[int32]int64
 	if err := d.r.do("lay out "+size(need)+" to be read", func() (result string, err error) {
 		from, to, err = d.layOut(ctx, need)
@@ -72,6 +77,11 @@ func (d *demo) quotas(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	for _, t := range []string{d.loadIn, d.loadOut} {
+		if err := d.tenant.DeleteTopic(ctx, d.st.ClusterID, t); err != nil {
+			return err
+		}
+	}
 	return d.r.do("both rates within 10 %, and the bystander's latency kept", func() (string, error) {
 		for _, m := range []struct {
 			what          string
@@ -91,6 +101,28 @@ func (d *demo) quotas(ctx context.Context) error {
 	})
 }
 
+// nameLoadTopics names this run's topics and deletes those that killed runs
+// left. They are new ones each time: a new topic's leaders are spread evenly over
+// the brokers, those of an old one may have gathered on few, and each broker
+// enforces its share of the quota alone. They are two, so that what is read has
+// an end: an answer under way when the reader leaves would be metered and not
+// counted.
+func (d *demo) nameLoadTopics(ctx context.Context) error {
+	d.loadIn, d.loadOut = loadTopic+"in-"+d.run, loadTopic+"out-"+d.run
+	old, err := d.tenant.Topics(ctx, d.st.ClusterID)
+	if err != nil {
+		return err
+	}
+	for _, t := range old {
+		if strings.HasPrefix(t.Name, loadTopic) {
+			if err := d.tenant.DeleteTopic(ctx, d.st.ClusterID, t.Name); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
 // filler makes bytes that cannot be compressed, the same for the same n.
 func filler(n uint64, size int) []byte {
 	b := make([]byte, 0, size+sha256.Size)
@@ -108,16 +140,20 @@ func filler(n uint64, size int) []byte {
 // which enforces its share of the quota.
 func even() kgo.Opt { return kgo.RecordPartitioner(kgo.ManualPartitioner()) }
 
-func plain() kgo.Opt { return kgo.ProducerBatchCompression(kgo.NoCompression()) }
+// oneByOne sends each record in a batch of its own, as it is: small steps, so
+// that a rate can be held evenly.
+func oneByOne() []kgo.Opt {
+	return []kgo.Opt{even(), kgo.ProducerBatchCompression(kgo.NoCompression()), kgo.ProducerLinger(0), kgo.ProducerBatchMaxBytes(loadBatch + 1<<10)}
+}
 
 // layOut has the bystander, who has no quota, produce what will be read.
 func (d *demo) layOut(ctx context.Context, need float64) (from, to map[int32]int64, err error) {
-	cl, err := d.kafka(d.st.Bystander, even(), plain(), kgo.MaxBufferedBytes(8<<20))
+	cl, err := d.kafka(d.st.Bystander, append(oneByOne(), kgo.MaxBufferedBytes(8<<20))...)
 	if err != nil {
 		return nil, nil, err
 	}
 	defer cl.Close()
-	if from, err = ends(ctx, cl, loadTopic); err != nil {
+	if from, err = ends(ctx, cl, d.loadOut); err != nil {
 		return nil, nil, err
 	}
 	c := d.counts[d.st.Bystander.ClientID]
@@ -125,7 +161,7 @@ func (d *demo) layOut(ctx context.Context, need float64) (from, to map[int32]int
 	n := int64(need) / loadBatch
 	var failed firstError
 	for i := range n {
-		cl.Produce(ctx, &kgo.Record{Topic: loadTopic, Partition: int32(i % partitions), Value: filler(uint64(i), loadBatch)}, failed.note)
+		cl.Produce(ctx, &kgo.Record{Topic: d.loadOut, Partition: int32(i % partitions), Value: filler(uint64(i), loadBatch)}, failed.note)
 	}
 	if err := cl.Flush(ctx); err != nil {
 		return nil, nil, err
@@ -136,7 +172,7 @@ func (d *demo) layOut(ctx context.Context, need float64) (from, to map[int32]int
 	if err := d.settle(ctx, &c.inRecords, before+n); err != nil {
 		return nil, nil, err
 	}
-	to, err = ends(ctx, cl, loadTopic)
+	to, err = ends(ctx, cl, d.loadOut)
 	return from, to, err
 }
 
@@ -169,9 +205,8 @@ func (m *meter) rate(bytes int64) float64 { return float64(bytes-m.bytes) / time
 // greedyProduce produces at the quota's own pace, then as much as it can, and
 // measures the latter.
 func (d *demo) greedyProduce(ctx context.Context, quota float64) (float64, error) {
-	cl, err := d.kafka(d.st.Greedy, even(), plain(), kgo.ProducerBatchMaxBytes(loadBatch+1<<10), kgo.ProducerLinger(0),
-		// Few wait in the client: what it still holds at the end must be sent too.
-		kgo.MaxBufferedRecords(4*partitions))
+	// Few wait in the client: what it still holds at the end must be sent too.
+	cl, err := d.kafka(d.st.Greedy, append(oneByOne(), kgo.MaxBufferedRecords(4*partitions))...)
 	if err != nil {
 		return 0, err
 	}
@@ -188,7 +223,7 @@ func (d *demo) greedyProduce(ctx context.Context, quota float64) (float64, error
 				}
 			}
 			// It blocks while the client's buffer is full: then the broker sets the pace.
-			cl.Produce(ctx, &kgo.Record{Topic: loadTopic, Partition: int32(sent % partitions), Value: filler(uint64(sent), loadBatch)}, failed.note)
+			cl.Produce(ctx, &kgo.Record{Topic: d.loadIn, Partition: int32(sent % partitions), Value: filler(uint64(sent), loadBatch)}, failed.note)
 			sent++
 			if err := errors.Join(failed.get(), ctx.Err()); err != nil {
 				return err
@@ -217,7 +252,7 @@ func (d *demo) greedyProduce(ctx context.Context, quota float64) (float64, error
 
 // greedyConsume does the same the other way.
 func (d *demo) greedyConsume(ctx context.Context, quota float64, from, to map[int32]int64) (float64, error) {
-	cl, err := d.kafka(d.st.Greedy, at(loadTopic, from),
+	cl, err := d.kafka(d.st.Greedy, at(d.loadOut, from),
 		// Small answers: what lies read in the client's buffer is metered already.
 		kgo.FetchMaxBytes(2*loadBatch), kgo.FetchMaxPartitionBytes(loadBatch))
 	if err != nil {

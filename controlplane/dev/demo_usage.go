@@ -15,6 +15,10 @@ type usageKey struct{ account, direction string }
 func usageBytes(u wire.Usage) map[usageKey]int64 {
 	m := map[usageKey]int64{}
 	for _, e := range u.Entries {
+		// The control plane is a client of the brokers, too, but no service account.
+		if e.ServiceAccountID == "" {
+			continue
+		}
 		m[usageKey{e.ServiceAccountID, e.Direction}] = e.Bytes
 	}
 	return m

@@ -123,6 +123,9 @@ func (p *postgres) url(user, database string) string {
 // place and moved there when whole, so that a kill in the middle leaves nothing
 // that looks done.
 func (p *postgres) init(ctx context.Context, log *os.File) error {
+	if err := p.dropOrphan(); err != nil {
+		return err
+	}
 	if _, err := os.Stat(p.data()); err == nil {
 		return nil
 	}
@@ -164,7 +167,38 @@ func (p *postgres) init(ctx context.Context, log *os.File) error {
 	if c.Err() != nil {
 		return fmt.Errorf("initdb: %s, see %s", c.Describe(), log.Name())
 	}
+	if err := os.WriteFile(p.belongs(), []byte(p.fingerprint()), 0o600); err != nil {
+		return err
+	}
 	return os.Rename(fresh, p.data())
+}
+
+// belongs is the file that tells whose data it is: under /var/lib it outlives a
+// state folder that somebody has simply removed.
+func (p *postgres) belongs() string { return filepath.Join(p.dir, "belongs") }
+
+func (p *postgres) fingerprint() string {
+	sum := sha256.Sum256([]byte("penstock dev postgres " + p.password))
+	return hex.EncodeToString(sum[:])
+}
+
+// dropOrphan removes data that was made with another password: its state folder
+// is gone, and with it the password and every key, so that nobody can use it.
+func (p *postgres) dropOrphan() error {
+	have, err := os.ReadFile(p.belongs())
+	if errors.Is(err, os.ErrNotExist) || err == nil && string(have) == p.fingerprint() {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if pid, err := os.ReadFile(filepath.Join(p.data(), "postmaster.pid")); err == nil {
+		line, _, _ := strings.Cut(string(pid), "\n")
+		if n, err := strconv.Atoi(line); err == nil && syscall.Kill(n, 0) == nil {
+			return fmt.Errorf("PostgreSQL of an earlier service, whose state folder was removed, still runs on %s with pid %d: end it first", p.dir, n)
+		}
+	}
+	return os.RemoveAll(p.dir)
 }
 
 // start starts the server: loopback only, no socket in the file system, and

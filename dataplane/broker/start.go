@@ -90,7 +90,7 @@ func (b *Broker) openDirs(context.Context) error {
 
 // bind takes the ports before anything says that this broker is there.
 func (b *Broker) bind(context.Context) error {
-	memory := admission.NewMemory(requestMemory(b.cfg))
+	memory := admission.NewLanes(requestMemory(b.cfg))
 	conns := admission.NewConnections(connectionLimits(b.cfg))
 	b.buffers = protocol.NewPool()
 	b.logins = map[string]*auth.Server{}
@@ -122,8 +122,8 @@ func (b *Broker) bind(context.Context) error {
 	return nil
 }
 
-// requestMemory is queued.max.request.bytes, by default 256 MiB: two of the
-// largest requests and room for the small ones.
+// requestMemory is queued.max.request.bytes, by default 256 MiB: one of the
+// largest requests (100 MiB) and more, and a quarter for small ones.
 func requestMemory(cfg *config.Broker) int64 {
 	if cfg.QueuedMaxRequestBytes > 0 {
 		return cfg.QueuedMaxRequestBytes

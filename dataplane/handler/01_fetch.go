@@ -34,12 +34,11 @@ func (h *Handler) fetch(r *listener.Request) {
 		replica, replicaEpoch = req.ReplicaState.ID, req.ReplicaState.Epoch
 	}
 	follower := replica >= 0
-	if follower && !h.authorizeCluster(r, kmsg.ACLOperationClusterAction) {
-		h.fetchFailed(r, kerr.ClusterAuthorizationFailed)
-		return
-	}
+	// As in Kafka one who only says to be a follower is refused by partition. Its
+	// session must not be worth a follower's, or it would displace others.
+	impostor := follower && !h.authorizeCluster(r, kmsg.ACLOperationClusterAction)
 	image := h.Metadata.Image()
-	session, err := h.Sessions.Begin(req, follower, image.TopicName)
+	session, err := h.Sessions.Begin(req, follower && !impostor, image.TopicName)
 	if err != nil {
 		h.fetchFailed(r, err)
 		return
@@ -61,7 +60,7 @@ func (h *Handler) fetch(r *listener.Request) {
 	for i := range parts {
 		p := &parts[i]
 		x.answers[i] = protocol.NewFetchPartition(p.Partition)
-		if err := h.fetchRefused(r, p, req.Version, follower, allowed); err != nil {
+		if err := h.fetchRefused(r, p, follower, impostor, allowed); err != nil {
 			x.answers[i].ErrorCode, x.answers[i].HighWatermark = code(err), -1
 			continue
 		}
@@ -87,9 +86,12 @@ func (h *Handler) fetch(r *listener.Request) {
 }
 
 // fetchRefused says why a partition is not even looked at.
-func (h *Handler) fetchRefused(r *listener.Request, p *fetchsession.Part, version int16, follower bool, allowed map[string]bool) error {
+func (h *Handler) fetchRefused(r *listener.Request, p *fetchsession.Part, follower, impostor bool, allowed map[string]bool) error {
 	if p.Topic == "" {
 		return kerr.UnknownTopicID
+	}
+	if impostor {
+		return kerr.TopicAuthorizationFailed
 	}
 	if follower {
 		return nil // ClusterAction covers all topics

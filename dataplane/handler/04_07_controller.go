@@ -1,6 +1,8 @@
 package handler
 
 import (
+	"context"
+
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
@@ -9,7 +11,8 @@ import (
 
 // The requests between controller and brokers in ZooKeeper mode: LeaderAndIsr
 // (key 4, versions 0 to 7), StopReplica (5, 0 to 4), UpdateMetadata (6, 0 to 8),
-// ControlledShutdown (7, 0 to 3) and AlterPartition (56, 0 to 3). All need
+// ControlledShutdown (7, 0 to 3), AlterPartition (56, 0 to 3) and
+// AllocateProducerIds (67, 0; asked by Kafka's brokers only). All need
 // ClusterAction. A request meant for an earlier life of this broker is refused
 // with STALE_BROKER_EPOCH (KIP-380); older controllers are fenced further in.
 
@@ -21,9 +24,7 @@ func (h *Handler) leaderAndISR(r *listener.Request) {
 		r.Reply(resp)
 		return
 	}
-	resp = h.Partitions.LeaderAndISR(req)
-	resp.Version = req.Version
-	r.Reply(resp)
+	r.Reply(h.Partitions.LeaderAndISR(req))
 }
 
 func (h *Handler) stopReplica(r *listener.Request) {
@@ -34,9 +35,7 @@ func (h *Handler) stopReplica(r *listener.Request) {
 		r.Reply(resp)
 		return
 	}
-	resp = h.Partitions.StopReplica(req)
-	resp.Version = req.Version
-	r.Reply(resp)
+	r.Reply(h.Partitions.StopReplica(req))
 }
 
 func (h *Handler) updateMetadata(r *listener.Request) {
@@ -66,32 +65,35 @@ func (h *Handler) controllerRefused(r *listener.Request, epoch int64, carried bo
 	return nil
 }
 
-func (h *Handler) controlledShutdown(r *listener.Request) {
-	req := r.Body.(*kmsg.ControlledShutdownRequest)
-	resp := req.ResponseKind().(*kmsg.ControlledShutdownResponse)
+// asController serves a request to the controller, which says itself if it is
+// not in office.
+func (h *Handler) asController(r *listener.Request, refuse func(code int16) kmsg.Response, serve func(context.Context) kmsg.Response) {
 	if !h.authorizeCluster(r, kmsg.ACLOperationClusterAction) {
-		resp.ErrorCode = kerr.ClusterAuthorizationFailed.Code
-		r.Reply(resp)
+		r.Reply(refuse(kerr.ClusterAuthorizationFailed.Code))
 		return
 	}
 	ctx, cancel := h.within(0)
 	defer cancel()
-	resp = h.Controller.ControlledShutdown(ctx, req)
-	resp.Version = req.Version
-	r.Reply(resp)
+	r.Reply(serve(ctx))
+}
+
+func (h *Handler) controlledShutdown(r *listener.Request) {
+	req := r.Body.(*kmsg.ControlledShutdownRequest)
+	h.asController(r,
+		func(code int16) kmsg.Response { return &kmsg.ControlledShutdownResponse{ErrorCode: code} },
+		func(ctx context.Context) kmsg.Response { return h.Controller.ControlledShutdown(ctx, req) })
 }
 
 func (h *Handler) alterPartition(r *listener.Request) {
 	req := r.Body.(*kmsg.AlterPartitionRequest)
-	resp := req.ResponseKind().(*kmsg.AlterPartitionResponse)
-	if !h.authorizeCluster(r, kmsg.ACLOperationClusterAction) {
-		resp.ErrorCode = kerr.ClusterAuthorizationFailed.Code
-		r.Reply(resp)
-		return
-	}
-	ctx, cancel := h.within(0)
-	defer cancel()
-	resp = h.Controller.AlterPartition(ctx, req)
-	resp.Version = req.Version
-	r.Reply(resp)
+	h.asController(r,
+		func(code int16) kmsg.Response { return &kmsg.AlterPartitionResponse{ErrorCode: code} },
+		func(ctx context.Context) kmsg.Response { return h.Controller.AlterPartition(ctx, req) })
+}
+
+func (h *Handler) allocateProducerIDs(r *listener.Request) {
+	req := r.Body.(*kmsg.AllocateProducerIDsRequest)
+	h.asController(r,
+		func(code int16) kmsg.Response { return &kmsg.AllocateProducerIDsResponse{ErrorCode: code} },
+		func(ctx context.Context) kmsg.Response { return h.Controller.AllocateProducerIDs(ctx, req) })
 }

@@ -112,7 +112,7 @@ func New(ctx context.Context, d Deps) *Handler {
 		32: h.describeConfigs, 33: h.alterConfigs, 36: h.saslAuthenticate, 37: h.createPartitions,
 		42: h.deleteGroups, 44: h.incrementalAlterConfigs,
 		48: h.describeClientQuotas, 49: h.alterClientQuotas,
-		56: h.alterPartition, 60: h.describeCluster,
+		56: h.alterPartition, 60: h.describeCluster, 67: h.allocateProducerIDs,
 	}
 	return h
 }
@@ -140,6 +140,18 @@ func (h *Handler) Keys() []int16 {
 // authorize asks whether the caller may do op on the resource.
 func (h *Handler) authorize(r *listener.Request, op kmsg.ACLOperation, typ kmsg.ACLResourceType, name string) bool {
 	return h.ACLs.Authorize(r.Conn.Principal(), host(r.Conn), op, typ, name)
+}
+
+// authorizeChange asks for a right to make, change or remove a topic itself. The
+// internal topics belong to the brokers and to who operates them: a rule on "*"
+// must reach neither what is billed nor the settings that committed offsets
+// depend on, so those need ClusterAction as well.
+func (h *Handler) authorizeChange(r *listener.Request, op kmsg.ACLOperation, topic string) bool {
+	return h.authorize(r, op, kmsg.ACLResourceTypeTopic, topic) && h.mayTouch(r, topic)
+}
+
+func (h *Handler) mayTouch(r *listener.Request, topic string) bool {
+	return !isInternal(topic) || h.authorizeCluster(r, kmsg.ACLOperationClusterAction)
 }
 
 // clusterName is the name of the one resource of type Cluster.

@@ -19,7 +19,11 @@ type Handler func(r *Request)
 // would wait for ever.
 type Budget interface {
 	Acquire(ctx context.Context, n int64) error
+	// Release gives back what one Acquire took.
 	Release(n int64)
+	// Waiting is the number of requests that wait. While it is above 0, a sender
+	// that holds memory must deliver; see stalledRate.
+	Waiting() int
 }
 
 // ConnLimits admits or refuses a new connection; release is called once when

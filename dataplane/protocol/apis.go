@@ -85,9 +85,11 @@ var table = []*API{
 		shape: mustShape("il[64:0-1(s)2+(u)[72:ii0-2([4:i])3+([24:ilt])1+(b)it]t]t")},
 	{Key: 60, Name: "DescribeCluster", Min: 0, Max: 1, AdvertisedMin: 0, FlexibleFrom: 0, MaxFrame: 4 * kib, MaxMemory: 256 * kib, Factor: 4,
 		shape: mustShape("b1+(b)2+(b)t")},
+	{Key: 67, Name: "AllocateProducerIds", Min: 0, Max: 0, AdvertisedMin: 0, FlexibleFrom: 0, Flags: InterBroker, MaxFrame: 4 * kib, MaxMemory: 256 * kib, Factor: 4,
+		shape: mustShape("ilt")},
 }
 
-var byKey = func() (m [61]*API) {
+var byKey = func() (m [68]*API) {
 	for _, a := range table {
 		a.aliases = a.shape.hasBytes()
 		m[a.Key] = a
