@@ -448,8 +448,8 @@ func (b *Broker) join(ctx context.Context) error {
 			defer cancel()
 			err := b.meter.Close(ctx)
 			b.usage.close()
-			if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, kerr.RequestTimedOut) {
-				b.log.Warn("the last usage is published at the next start", "error", err)
+			if errors.Is(err, meter.ErrLeft) {
+				b.log.Warn("the usage topic is out of reach", "error", err)
 				return nil
 			}
 			return err

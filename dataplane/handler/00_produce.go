@@ -93,7 +93,7 @@ func (h *Handler) produce(r *listener.Request) {
 	}
 	h.Partitions.Append(partition.AppendRequest{
 		Acks: req.Acks, Timeout: time.Duration(req.TimeoutMillis) * time.Millisecond,
-		Entries: entries, Principal: r.Conn.Principal(), ProduceVersion: version,
+		Entries: entries, Principal: h.metered(r.Conn), ProduceVersion: version,
 	}, done)
 	// The batches are in the log, or refused: a wait for replicas must not hold
 	// the memory that the replicas' own requests may need.

@@ -148,7 +148,7 @@ func (x *fetching) done(results []partition.FetchResult) {
 		x.r.ReplyFetch(resp, closeAll, nil)
 		return
 	}
-	principal := x.r.Conn.Principal()
+	principal := x.h.metered(x.r.Conn)
 	u, client := User(x.r.Conn), x.r.ClientID
 	var bytes int64
 	for i := range x.answers {

@@ -183,6 +183,16 @@ func User(c *listener.Conn) string {
 	return p
 }
 
+// metered is whose usage a connection's traffic is, "" if nobody's: brokers and
+// the control plane come in on a listener of their own, and what they move is
+// the service's own business.
+func (h *Handler) metered(c *listener.Conn) string {
+	if len(h.Broker.Listeners) > 1 && c.Listener() == h.Broker.InterBrokerListener {
+		return ""
+	}
+	return c.Principal()
+}
+
 // within bounds blocking work by the request's timeout and the broker's life.
 func (h *Handler) within(millis int32) (context.Context, context.CancelFunc) {
 	d := time.Duration(millis) * time.Millisecond
