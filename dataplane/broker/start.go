@@ -38,7 +38,7 @@ func Start(ctx context.Context, cfg *config.Broker, log *slog.Logger) (_ *Broker
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
 	}
-	b := &Broker{cfg: cfg, log: log.With("broker", cfg.ID)}
+	b := &Broker{cfg: cfg, log: log.With("broker", cfg.ID), failed: make(chan error, 1)}
 	b.epoch.Store(-1)
 	b.ctx, b.cancel = context.WithCancel(context.Background())
 	b.onStop("background work", func(context.Context) error { b.cancel(); return nil })
@@ -102,7 +102,7 @@ func (b *Broker) bind(context.Context) error {
 			Name: e.Name, Addr: e.Addr(), SASL: e.SASL(), Limits: conns, Buffers: b.buffers,
 			Handler:     func(r *listener.Request) { b.handler.Serve(r) },
 			OnLocalDone: b.chargeRequest, OnSent: b.chargeNetwork,
-			MaxFrame: b.cfg.SocketRequestMaxBytes, IdleTimeout: b.cfg.ConnectionsMaxIdle, Logger: b.log,
+			MaxFrame: b.cfg.SocketRequestMaxBytes, MaxFrameBeforeAuth: b.cfg.SASLMaxReceiveBytes, IdleTimeout: b.cfg.ConnectionsMaxIdle, Logger: b.log,
 		}
 		lc.ClientsOnly = len(b.cfg.Listeners) > 1 && e.Name != b.cfg.InterBrokerListener
 		if lc.IdleTimeout == 0 {
@@ -212,6 +212,10 @@ func (b *Broker) openLogs(ctx context.Context) error {
 		Backoff: b.cfg.ReplicaFetchBackoff, RequestTimeout: b.cfg.ReplicaSocketTimeout, Logger: b.log,
 	})
 	b.onStop("replica fetchers", func(context.Context) error { b.fetchers.Close(); return nil })
+	topicDefaults, err := b.cfg.Topic(nil)
+	if err != nil {
+		return err
+	}
 	m, err := partition.NewManager(ctx, partition.Config{
 		BrokerID: b.cfg.ID, BrokerEpoch: b.epoch.Load, FS: vfs.OS, Dirs: b.dirs,
 		Topic: b.topics.get,
@@ -222,6 +226,7 @@ func (b *Broker) openLogs(ctx context.Context) error {
 		ISR:   b.isr, Fetchers: b.fetchers, Wheel: b.wheel, Hooks: b.hooks(),
 		ReplicaLagTimeMax: b.cfg.ReplicaLagTimeMax, HighWatermarkCheckpoint: b.cfg.HighWatermarkCheckpointInterval,
 		RecoveryCheckpoint: b.cfg.RecoveryPointInterval, RetentionCheck: b.cfg.RetentionCheckInterval,
+		DeleteDelay:     max(topicDefaults.FileDeleteDelay, time.Second), // looked at as often: not more than each second
 		RecoveryThreads: b.cfg.RecoveryThreadsPerDir, Logger: b.log,
 	})
 	if err != nil {
@@ -250,7 +255,10 @@ func (b *Broker) hooks() partition.Hooks {
 			}
 		},
 		OnDirFailure: func(dir string, err error) {
-			b.log.Error("a log folder has failed, its partitions are offline", "dir", dir, "error", err)
+			select {
+			case b.failed <- fmt.Errorf("log folder %s has failed: %w", dir, err):
+			default: // one is enough
+			}
 		},
 	}
 	if b.meter != nil {

@@ -103,11 +103,11 @@ var configCases = []blackBoxCase{
 			for _, c := range r.Configs {
 				switch c.Name {
 				case "retention.ms":
-					if c.Source != fromTopic || c.ReadOnly || c.IsSensitive || len(c.ConfigSynonyms) < 2 ||
+					if c.Source != fromTopic || c.ReadOnly || c.IsSensitive || len(c.ConfigSynonyms) < pick(b, 2, 1) ||
 						c.ConfigSynonyms[0].Name != "retention.ms" || c.ConfigSynonyms[0].Source != fromTopic || deref(c.ConfigSynonyms[0].Value) != "604800000" {
 						t.Errorf("v%d: %+v", v, c)
 					}
-					if last := c.ConfigSynonyms[len(c.ConfigSynonyms)-1]; last.Source != byDefault || last.Name != "log.retention.hours" || deref(last.Value) != "168" {
+					if last := c.ConfigSynonyms[len(c.ConfigSynonyms)-1]; !b.kafka && (last.Source != byDefault || last.Name != "log.retention.hours" || deref(last.Value) != "168") {
 						t.Errorf("v%d: the chain ends with %+v", v, last)
 					}
 					if v >= 3 && c.ConfigType != kmsg.ConfigTypeLong {
@@ -142,7 +142,7 @@ var configCases = []blackBoxCase{
 			}
 		}
 		req.Resources[0].ConfigNames = []string{}
-		if r := ask[*kmsg.DescribeConfigsResponse](w, req).Resources[0]; len(r.Configs) != pick(b, 0, 0) && len(r.Configs) < 25 {
+		if r := ask[*kmsg.DescribeConfigsResponse](w, req).Resources[0]; len(r.Configs) < 25 {
 			t.Errorf("an empty list of keys: %d settings", len(r.Configs))
 		}
 	}},
@@ -207,7 +207,7 @@ var configCases = []blackBoxCase{
 			}(), kerr.InvalidRequest},
 			"an unknown topic": {alterOf(ofTopic, b.name("absent"), false, "retention.ms", "1"), kerr.UnknownTopicOrPartition},
 			"an unknown type":  {alterOf(77, "x", false, "retention.ms", "1"), kerr.InvalidRequest},
-			"a key twice":      {alterOf(ofTopic, topic.name, false, "retention.ms", "1", "retention.ms", "2"), pick(b, kerr.InvalidConfig, kerr.InvalidConfig)},
+			"a key twice":      {alterOf(ofTopic, topic.name, false, "retention.ms", "1", "retention.ms", "2"), kerr.InvalidRequest},
 		} {
 			other := kmsg.NewAlterConfigsRequestResource()
 			v := "4321"
@@ -244,7 +244,7 @@ var configCases = []blackBoxCase{
 				}
 				r := ask[*kmsg.IncrementalAlterConfigsResponse](w, at(incrementalOf(ofTopic, topic.name, dry, ops...), v)).Resources[0]
 				wantCode(t, fmt.Sprint(ops), r.ErrorCode, want)
-				if want != nil && deref(r.ErrorMessage) == "<null>" {
+				if want != nil && !b.kafka && deref(r.ErrorMessage) == "<null>" {
 					t.Errorf("%v: no message", ops)
 				}
 			}
@@ -270,7 +270,7 @@ var configCases = []blackBoxCase{
 		alter(kerr.InvalidConfig, false, incremental{opSet, "no.such.key", "1"})
 		alter(kerr.InvalidRequest, false, incremental{opSet, "segment.ms", "1"}, incremental{opSet, "segment.ms", "2"})
 		alter(kerr.InvalidRequest, false, incremental{opSet, "segment.ms", "<null>"})
-		alter(kerr.InvalidRequest, false, incremental{9, "segment.ms", "1"})
+		alter(pick(b, kerr.InvalidRequest, kerr.UnknownServerError), false, incremental{9, "segment.ms", "1"})
 		awaitSetting(w, topic.name, "segment.ms", "5000", fromTopic)
 	}},
 	{"IncrementalAlterConfigs/refused resources", func(t *testing.T, b *target) {
@@ -450,7 +450,7 @@ var quotaCases = []blackBoxCase{
 			"a fraction of a byte": {quotaEntry(map[string]float64{"producer_byte_rate": 1.5}, nil, &user, &bob), kerr.InvalidRequest},
 			"an unknown type":      {quotaEntry(ok, nil, &other, &bob), kerr.InvalidRequest},
 			"no entity":            {quotaEntry(ok, nil), kerr.InvalidRequest},
-			"a type twice":         {quotaEntry(ok, nil, &user, &bob, &user, &bob), kerr.InvalidRequest},
+			"a type twice":         {quotaEntry(ok, nil, &user, &bob, &user, &bob), pick(b, kerr.InvalidRequest, nil)},
 			"an empty name":        {quotaEntry(ok, nil, &client, &empty), kerr.InvalidRequest},
 		} {
 			got := alterQuotas(w, false, c.e)
@@ -459,7 +459,7 @@ var quotaCases = []blackBoxCase{
 			}
 			wantCode(t, what, got[0].ErrorCode, c.want)
 		}
-		if got := quotasOf(w, false, "user", 0, bob); len(got) != 0 {
+		if got := quotasOf(w, false, "user", 0, bob); len(got) != 0 && !b.kafka {
 			t.Errorf("left behind: %v", got)
 		}
 		for what, c := range map[string]struct {
@@ -468,7 +468,7 @@ var quotaCases = []blackBoxCase{
 			name  *string
 			want  *kerr.Error
 		}{
-			"an unknown type": {"group", 0, &bob, pick(b, kerr.UnsupportedVersion, kerr.UnsupportedVersion)}, "an empty type": {"", 0, &bob, kerr.InvalidRequest},
+			"an unknown type": {"group", 0, &bob, kerr.UnsupportedVersion}, "an empty type": {"", 0, &bob, kerr.InvalidRequest},
 			"an exact match of nothing": {"user", 0, nil, kerr.InvalidRequest}, "a default with a name": {"user", 1, &bob, kerr.InvalidRequest}, "an unknown match": {"user", 9, nil, kerr.InvalidRequest},
 		} {
 			req := at(kmsg.NewPtrDescribeClientQuotasRequest(), 1)

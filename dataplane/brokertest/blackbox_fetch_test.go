@@ -229,10 +229,10 @@ var fetchCases = []blackBoxCase{
 				return r
 			}(),
 		} {
-			req.MinBytes, req.MaxWaitMillis = 1, 20_000
+			req.MinBytes, req.MaxWaitMillis = 1, 10_000
 			began := time.Now()
 			ask[*kmsg.FetchResponse](w, req)
-			if d := time.Since(began); d > 5*time.Second {
+			if d := time.Since(began); d > 5*time.Second && !(b.kafka && what == "unknown") {
 				t.Errorf("%s: %v", what, d)
 			}
 		}

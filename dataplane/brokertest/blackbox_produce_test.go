@@ -132,6 +132,9 @@ var produceCases = []blackBoxCase{
 			{"a base offset", func() []byte { b := batch(t, "a"); b.SetBaseOffset(5); return b }(), kerr.InvalidRecord},
 			{"a producer without a sequence", forged(batch(t, "a"), func(b recordbatch.Batch) { bin.BigEndian.PutUint64(b[43:], 7) }), kerr.InvalidRecord},
 		} {
+			if b.kafka && (c.bytes == nil || c.want == kerr.InvalidTimestamp) {
+				continue // Kafka never answers the one and takes the other
+			}
 			p := produce(w, topic.name, c.bytes)
 			wantCode(t, c.name, p.ErrorCode, c.want)
 			if p.BaseOffset != -1 {
@@ -264,8 +267,11 @@ type idempotent struct {
 
 func newIdempotent(t *testing.T, b *target, topic string) *idempotent {
 	w := b.dial(t)
-	resp := ask[*kmsg.InitProducerIDResponse](w, at(kmsg.NewPtrInitProducerIDRequest(), 4))
-	wantCode(t, "InitProducerId", resp.ErrorCode, nil)
+	var resp *kmsg.InitProducerIDResponse
+	Await(t, 10*time.Second, "a producer id", func() error { // Kafka says "loading" while it gets its next block of them
+		resp = ask[*kmsg.InitProducerIDResponse](w, at(kmsg.NewPtrInitProducerIDRequest(), 4))
+		return kerr.ErrorForCode(resp.ErrorCode)
+	})
 	return &idempotent{w, topic, resp.ProducerID, resp.ProducerEpoch}
 }
 
@@ -295,7 +301,7 @@ var idempotenceCases = []blackBoxCase{
 		for i := int32(2); i < 7; i++ {
 			p.try("again", 2*i, 2, nil, int64(2*i))
 		}
-		p.try("older than the last five", 0, 2, pick(b, kerr.OutOfOrderSequenceNumber, kerr.OutOfOrderSequenceNumber), -1)
+		p.try("older than the last five", 0, 2, kerr.OutOfOrderSequenceNumber, -1)
 		p.try("a part of a batch", 12, 1, kerr.OutOfOrderSequenceNumber, -1)
 		p.try("more than the batch", 12, 3, kerr.OutOfOrderSequenceNumber, -1)
 		p.try("the next", 14, 1, nil, 14)

@@ -245,7 +245,7 @@ var metadataCases = []blackBoxCase{
 				req := metadataFor(9, &name)
 				req.AllowAutoTopicCreation = create
 				resp := ask[*kmsg.MetadataResponse](w, req)
-				wantCode(t, "topic "+name, resp.Topics[0].ErrorCode, pick(b, want, invalidWithoutCreation(want, create)))
+				wantCode(t, "topic "+name, resp.Topics[0].ErrorCode, want)
 				if len(resp.Topics[0].Partitions) != 0 {
 					t.Errorf("topic %q has partitions", name)
 				}
@@ -283,9 +283,6 @@ var metadataCases = []blackBoxCase{
 		}
 	}},
 }
-
-// invalidWithoutCreation is what Kafka says of names that no topic can have.
-func invalidWithoutCreation(want *kerr.Error, _ bool) *kerr.Error { return want }
 
 // awaitTopic asks until a topic is there and returns its partitions.
 func awaitTopic(w *wire, name string) []kmsg.MetadataResponseTopicPartition {

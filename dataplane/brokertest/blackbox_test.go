@@ -210,6 +210,11 @@ func (b *target) awaitLeaders(w *wire, topic string, partitions int32) {
 			if p.ErrorCode != 0 || p.Leader < 0 {
 				return fmt.Errorf("partition %d: leader %d, %v", p.Partition, p.Leader, kerr.ErrorForCode(p.ErrorCode))
 			}
+			// Kafka names a leader before that broker has heard of it.
+			end := ask[*kmsg.ListOffsetsResponse](w, offsetsOf(6, topic, p.Partition, -1)).Topics[0].Partitions[0]
+			if err := kerr.ErrorForCode(end.ErrorCode); err != nil {
+				return fmt.Errorf("partition %d: %w", p.Partition, err)
+			}
 		}
 		return nil
 	})

@@ -13,10 +13,6 @@ import (
 	"penstock/dataplane/protocol"
 )
 
-// maxFetchBytes is fetch.max.bytes of a broker: no reply holds more record
-// data than this, but for a single first batch that is larger.
-const maxFetchBytes = 55 << 20
-
 // Fetch (key 1), versions 4 to 17.
 //
 // Sessions (KIP-227), topic ids from v13, the follower's identity in a tagged
@@ -47,7 +43,7 @@ func (h *Handler) fetch(r *listener.Request) {
 
 	maxBytes, minBytes := int(req.MaxBytes), int(req.MinBytes)
 	if !follower {
-		maxBytes = min(maxBytes, maxFetchBytes)
+		maxBytes = min(maxBytes, h.Broker.FetchMaxBytes)
 		if limit := h.Quotas.FetchLimit(User(r.Conn), r.ClientID); limit < int64(maxBytes) {
 			maxBytes = int(limit)
 		}

@@ -40,6 +40,8 @@ func (h *Handler) deleteTopics(r *listener.Request) {
 			name, known = image.TopicName(t.TopicID)
 		}
 		switch {
+		case t.Topic == nil && t.TopicID == protocol.UUID{}:
+			rest.Topics = append(rest.Topics, t) // refused as a whole, below
 		case !known || (t.Topic == nil && !h.authorize(r, kmsg.ACLOperationDescribe, kmsg.ACLResourceTypeTopic, name)):
 			deny(nil, t.TopicID, kerr.UnknownTopicID)
 		case !h.authorizeChange(r, kmsg.ACLOperationDelete, name):
@@ -47,6 +49,15 @@ func (h *Handler) deleteTopics(r *listener.Request) {
 		default:
 			rest.Topics = append(rest.Topics, t)
 		}
+	}
+	if !h.Broker.DeleteTopics {
+		for i := range rest.Topics {
+			deny(rest.Topics[i].Topic, rest.Topics[i].TopicID, kerr.TopicDeletionDisabled)
+		}
+		for i := range rest.TopicNames {
+			deny(&rest.TopicNames[i], protocol.UUID{}, kerr.TopicDeletionDisabled)
+		}
+		rest.TopicNames, rest.Topics = nil, nil
 	}
 	ctx, cancel := h.within(req.TimeoutMillis)
 	defer cancel()

@@ -10,6 +10,7 @@ import (
 
 	"penstock/dataplane/config"
 	"penstock/dataplane/listener"
+	"penstock/tenants"
 )
 
 // DescribeConfigs (key 32), versions 1 to 4.
@@ -44,6 +45,9 @@ func (h *Handler) describeResource(ctx context.Context, r *listener.Request, in 
 	case kmsg.ConfigResourceTypeTopic:
 		if !h.authorize(r, kmsg.ACLOperationDescribeConfigs, kmsg.ACLResourceTypeTopic, in.ResourceName) {
 			return nil, kerr.TopicAuthorizationFailed
+		}
+		if tenants.CheckTopicName(in.ResourceName) != nil {
+			return nil, kerr.InvalidTopicException
 		}
 		if h.Metadata.Image().Topic(in.ResourceName) == nil {
 			return nil, kerr.UnknownTopicOrPartition
