@@ -64,6 +64,7 @@ func dialBroker(t *testing.T, addr string) *wire { return (&target{addr: addr}).
 // taken its place, with produce requests waiting in its sockets: when it goes on
 // it serves them before it hears of anything. Nothing of that may stay.
 func TestFrozenLeaderComesBackAsAZombie(t *testing.T) {
+	t.Parallel()
 	c := threeBrokers(t)
 	c.CreateTopic("ledger", 6, 3, "min.insync.replicas=2")
 	l := startLoad(c, "ledger")
@@ -102,6 +103,7 @@ func (c *Cluster) read(t *testing.T, topic string) string {
 // TestFrozenControllerComesBackAsAZombie stops the controller until another is
 // elected, changes the cluster, and lets it go on: it must obey the new one.
 func TestFrozenControllerComesBackAsAZombie(t *testing.T) {
+	t.Parallel()
 	c := threeBrokers(t)
 	c.CreateTopic("ledger", 6, 3, "min.insync.replicas=2")
 	l := startLoad(c, "ledger")
@@ -147,6 +149,7 @@ func TestFrozenControllerComesBackAsAZombie(t *testing.T) {
 // leading, clients that come anew are served, and when it is back the cluster
 // can change again.
 func TestZooKeeperGoneForAWhile(t *testing.T) {
+	t.Parallel()
 	c := threeBrokers(t)
 	c.CreateTopic("ledger", 6, 3, "min.insync.replicas=2")
 	l := startLoad(c, "ledger")
@@ -198,6 +201,7 @@ func TestZooKeeperGoneForAWhile(t *testing.T) {
 
 // TestAllBrokersKilledAtOnce ends the whole cluster by SIGKILL under load.
 func TestAllBrokersKilledAtOnce(t *testing.T) {
+	t.Parallel()
 	c := threeBrokers(t)
 	c.CreateTopic("ledger", 6, 3, "min.insync.replicas=2")
 	l := startLoad(c, "ledger")
@@ -234,7 +238,7 @@ func TestRollingRestartFailsNoProduce(t *testing.T) {
 	}
 	l.goesOn(500, 20*time.Second)
 	l.end(t)
-	if l.gap > 3*time.Second {
+	if l.gap > 4*time.Second {
 		t.Errorf("producers heard nothing for %v", l.gap)
 	}
 }
@@ -243,6 +247,7 @@ func TestRollingRestartFailsNoProduce(t *testing.T) {
 // other, each with records that the other never saw (KAFKA-6361): A writes in
 // its epoch, B in the next, and A leads again before B has fetched from it.
 func TestTwoQuickFailoversLeaveNoDivergence(t *testing.T) {
+	t.Parallel()
 	c := threeBrokers(t)
 	ctl := c.controller()
 	var ids []int32
@@ -303,6 +308,7 @@ func TestTwoQuickFailoversLeaveNoDivergence(t *testing.T) {
 // consumers and makes it again under its name, several times: nothing of an
 // earlier one may be in a later one, and no broker may be harmed.
 func TestTopicDeletedInUseAndMadeAgain(t *testing.T) {
+	t.Parallel()
 	c := threeBrokers(t, "log.segment.delete.delay.ms=1000", "file.delete.delay.ms=1000", "auto.create.topics.enable=false")
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
@@ -342,6 +348,9 @@ func TestTopicDeletedInUseAndMadeAgain(t *testing.T) {
 			}
 		})
 	}
+	never := metadataFor(12, kmsg.StringPtr("never"))
+	never.AllowAutoTopicCreation = true
+	wantCode(t, "a topic that nobody made", ask[*kmsg.MetadataResponse](dialBroker(t, c.Brokers[0].Addr), never).Topics[0].ErrorCode, kerr.UnknownTopicOrPartition)
 	adm := kadm.NewClient(c.Client())
 	for i := range 4 {
 		// A value of life i may be on its way while life i+1 is made: what must
@@ -412,6 +421,7 @@ func TestTopicDeletedInUseAndMadeAgain(t *testing.T) {
 // it must give its partitions up to the others, and be whole again when it is
 // started with room.
 func TestFullDiskOfOneBroker(t *testing.T) {
+	t.Parallel()
 	c := threeBrokers(t)
 	c.CreateTopic("ledger", 6, 3, "min.insync.replicas=2")
 	l := startLoad(c, "ledger")

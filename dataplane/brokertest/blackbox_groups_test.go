@@ -440,7 +440,9 @@ var groupCases = []blackBoxCase{
 		req.SessionTimeoutMillis = 6000
 		req.MemberID = ask[*kmsg.JoinGroupResponse](w, req).MemberID
 		r := ask[*kmsg.JoinGroupResponse](w, req)
-		ask[*kmsg.SyncGroupResponse](w, syncOf(group, r.MemberID, r.Generation, nil, map[string]string{r.MemberID: "x"}))
+		wantCode(t, "join", r.ErrorCode, nil)
+		s := ask[*kmsg.SyncGroupResponse](w, syncOf(group, r.MemberID, r.Generation, nil, map[string]string{r.MemberID: "x"}))
+		wantCode(t, "sync", s.ErrorCode, nil)
 		Await(t, 20*time.Second, "an empty group", func() error {
 			if d := ask[*kmsg.DescribeGroupsResponse](w, describeGroups(group)).Groups[0]; d.State != "Empty" {
 				return fmt.Errorf("%s with %d members", d.State, len(d.Members))
