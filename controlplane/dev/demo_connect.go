@@ -22,7 +22,5 @@ and with Python (pip install confluent-kafka):
                 "group.id": "readers", "auto.offset.reset": "earliest"})
   c.subscribe(["%[5]s"])
   while (m := c.poll(10)): print(m.key(), m.value())
-
-All of it is in %[6]s as well.
-`, bootstrap, url, a.ClientID, a.ClientSecret, eventsTopic, s.f.path(devFile))
+`, bootstrap, url, a.ClientID, a.ClientSecret, eventsTopic)
 }

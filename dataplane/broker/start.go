@@ -91,7 +91,7 @@ func (b *Broker) openDirs(context.Context) error {
 // bind takes the ports before anything says that this broker is there.
 func (b *Broker) bind(context.Context) error {
 	memory := admission.NewLanes(requestMemory(b.cfg))
-	conns := admission.NewConnections(connectionLimits(b.cfg))
+	conns := admission.NewConnections(connectionLimits(b.cfg, openFiles()))
 	b.buffers = protocol.NewPool()
 	b.logins = map[string]*auth.Server{}
 	for _, e := range b.cfg.Listeners {
@@ -102,7 +102,7 @@ func (b *Broker) bind(context.Context) error {
 			Name: e.Name, Addr: e.Addr(), SASL: e.SASL(), Limits: conns, Buffers: b.buffers,
 			Handler:     func(r *listener.Request) { b.handler.Serve(r) },
 			OnLocalDone: b.chargeRequest, OnSent: b.chargeNetwork,
-			MaxFrame: b.cfg.SocketRequestMaxBytes, IdleTimeout: b.cfg.ConnectionsMaxIdle, Logger: b.log,
+			MaxFrame: b.cfg.SocketRequestMaxBytes, MaxFrameBeforeAuth: b.cfg.SASLMaxReceiveBytes, IdleTimeout: b.cfg.ConnectionsMaxIdle, Logger: b.log,
 		}
 		if lc.IdleTimeout == 0 {
 			lc.IdleTimeout = -1
@@ -129,17 +129,6 @@ func requestMemory(cfg *config.Broker) int64 {
 		return cfg.QueuedMaxRequestBytes
 	}
 	return max(256<<20, 2*int64(cfg.SocketRequestMaxBytes)+56<<20)
-}
-
-func connectionLimits(cfg *config.Broker) admission.ConnectionLimits {
-	l := admission.ConnectionLimits{
-		Max: cfg.MaxConnections, MaxPerIP: cfg.MaxConnectionsPerIP, PerListener: cfg.ListenerMaxConnections,
-		Overrides: cfg.MaxConnectionsPerIPFor,
-	}
-	if len(cfg.Listeners) > 1 {
-		l.Protected = cfg.InterBrokerListener
-	}
-	return l
 }
 
 func (b *Broker) connect(ctx context.Context) error {

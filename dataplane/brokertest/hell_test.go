@@ -263,6 +263,40 @@ func TestFramesFromHell(t *testing.T) {
 	})
 }
 
+// TestStrangersLeaveTheLogItsFiles opens more connections than the process may
+// have files. What needs a new file must still work, and so must a login as soon
+// as connections are free again.
+func TestStrangersLeaveTheLogItsFiles(t *testing.T) {
+	const files = 300
+	s := startSecuredBy(t, []string{"prlimit", fmt.Sprintf("--nofile=%d", files)}, 1)
+	s.topic("orders", 1, "segment.bytes=1048576")
+	s.allow("alice", kmsg.ACLResourceTypeTopic, "orders", kmsg.ACLOperationWrite)
+	w := s.client("alice")
+	var strangers []*rawConn
+	for _, addr := range []string{s.Brokers[0].Addr, s.internal[0]} {
+		for range files + 50 {
+			strangers = append(strangers, dialWire(t, addr))
+		}
+	}
+	for range 40 { // 32 MB: some thirty new segments, of three files each
+		if got := codes(w.must(produceOf("orders", 1, sized(t, 800_000)))); !slices.Equal(got, []int16{0}) {
+			t.Fatalf("producing: %v", got)
+		}
+	}
+	for _, c := range strangers {
+		c.Close()
+	}
+	Await(t, 10*time.Second, "a new login", func() error {
+		c := dialWire(t, s.Brokers[0].Addr)
+		defer c.Close()
+		req := kmsg.NewPtrApiVersionsRequest()
+		req.SetVersion(0)
+		_, err := c.ask(req)
+		return err
+	})
+	s.client("alice").must(metadataOf("orders"))
+}
+
 // attack sends frames made of a sample of every kind of request, four
 // connections at a time; each must be answered or end its connection.
 func attack(t *testing.T, dial func() *rawConn, frames func(a *protocol.API, whole []byte) [][]byte) {

@@ -204,6 +204,8 @@ func sample(t testing.TB, key int16, topic, group string) kmsg.Request {
 		rt := kmsg.NewAlterPartitionRequestTopic()
 		rt.Partitions = append(rt.Partitions, p)
 		r.Topics = append(r.Topics, rt)
+	case *kmsg.AllocateProducerIDsRequest:
+		r.BrokerEpoch = -1
 	case *kmsg.DescribeClusterRequest:
 		r.EndpointType = 1
 	default:

@@ -50,6 +50,12 @@ type secured struct {
 
 func startSecured(t *testing.T, brokers int, settings ...string) *secured {
 	t.Helper()
+	return startSecuredBy(t, nil, brokers, settings...)
+}
+
+// startSecuredBy starts the brokers by another command; see Options.Wrap.
+func startSecuredBy(t *testing.T, wrap []string, brokers int, settings ...string) *secured {
+	t.Helper()
 	s := &secured{t: t}
 	var err error
 	if s.key, err = ecdsa.GenerateKey(elliptic.P256(), rand.Reader); err != nil {
@@ -88,7 +94,7 @@ func startSecured(t *testing.T, brokers int, settings ...string) *secured {
 			"penstock.usage.enable=true", "penstock.usage.interval.ms=1000",
 			fmt.Sprintf("penstock.usage.topic.replication.factor=%d", brokers),
 		}
-	}, Settings: settings})
+	}, Settings: settings, Wrap: wrap})
 	cl, err := kgo.NewClient(kgo.SeedBrokers(s.internal...), kgo.SASL(plain.Auth{User: "control", Pass: "c-secret"}.AsMechanism()))
 	if err != nil {
 		t.Fatal(err)

@@ -354,7 +354,7 @@ func withoutACLs(t *testing.T, s *secured) {
 	want := map[int16]int16{
 		0: topic, 1: topic, 2: topic, 3: topic, 4: cluster, 5: cluster, 6: cluster, 7: cluster, 8: group, 9: group, 10: group, 11: group, 12: group,
 		13: group, 14: group, 15: group, 16: none, 18: none, 19: topic, 20: topic, 22: cluster, 23: topic, 29: cluster, 30: cluster, 31: cluster,
-		32: topic, 33: topic, 37: topic, 42: group, 44: topic, 48: cluster, 49: cluster, 56: cluster, 60: none,
+		32: topic, 33: topic, 37: topic, 42: group, 44: topic, 48: cluster, 49: cluster, 56: cluster, 60: none, 67: cluster,
 	}
 	w := s.client("mallory")
 	for _, a := range protocol.APIs() {
@@ -437,6 +437,11 @@ func withoutACLs(t *testing.T, s *secured) {
 func internalTopics(t *testing.T, s *secured) {
 	w := s.client("greedy")
 	w.must(sample(t, 10, "", "team")) // makes the offsets topic
+	for _, n := range s.Brokers {     // something to be billed, at whoever leads
+		each := dialWire(t, n.Addr)
+		each.login(s.token("greedy"))
+		each.must(produceOf("orders", 1, batch(t, "something")))
+	}
 	Await(t, 20*time.Second, "the usage topic", func() error {
 		r := w.must(metadataOf("__penstock_usage", "__consumer_offsets")).(*kmsg.MetadataResponse)
 		if got := codes(r); !slices.Equal(got, []int16{0}) {
@@ -458,6 +463,11 @@ func internalTopics(t *testing.T, s *secured) {
 				t.Errorf("%T of %s: %v, want %d", resp, topic, got, want)
 			}
 		}
+	}
+	lookup := metadataOf("__transaction_state")
+	lookup.AllowAutoTopicCreation = true
+	if got := codes(w.must(lookup)); got[len(got)-1] != kerr.UnknownTopicOrPartition.Code {
+		t.Errorf("looking at a topic of transactions: %v", got)
 	}
 	for _, topic := range []string{"__penstock_usage", "__consumer_offsets", "__transaction_state"} {
 		req := sample(t, 19, "", "").(*kmsg.CreateTopicsRequest)

@@ -13,10 +13,6 @@ import (
 	"penstock/dataplane/protocol"
 )
 
-// maxFetchBytes is fetch.max.bytes of a broker: no reply holds more record
-// data than this, but for a single first batch that is larger.
-const maxFetchBytes = 55 << 20
-
 // Fetch (key 1), versions 4 to 17.
 //
 // Sessions (KIP-227), topic ids from v13, the follower's identity in a tagged
@@ -26,7 +22,8 @@ const maxFetchBytes = 55 << 20
 // A consumer over its byte quota gets an empty reply with the throttle time,
 // which leaves its session as it was; nothing is charged for it. Its limits are
 // first capped to what its quota allows in one window, so that a small quota
-// still progresses (KAFKA-9677).
+// still progresses (KAFKA-9677); a single batch above even that is sent from
+// rest, and waited for afterwards.
 func (h *Handler) fetch(r *listener.Request) {
 	req := r.Body.(*kmsg.FetchRequest)
 	replica, replicaEpoch := req.ReplicaID, int64(-1)
@@ -46,7 +43,7 @@ func (h *Handler) fetch(r *listener.Request) {
 
 	maxBytes, minBytes := int(req.MaxBytes), int(req.MinBytes)
 	if !follower {
-		maxBytes = min(maxBytes, maxFetchBytes)
+		maxBytes = min(maxBytes, h.Broker.FetchMaxBytes)
 		if limit := h.Quotas.FetchLimit(User(r.Conn), r.ClientID); limit < int64(maxBytes) {
 			maxBytes = int(limit)
 		}
@@ -157,9 +154,16 @@ func (x *fetching) done(results []partition.FetchResult) {
 	// What is charged is the reply's size; the record data is all of it that
 	// grows, and the rest is known only once the session has filtered it.
 	charge := int(min(bytes, math.MaxInt32))
-	throttle := max(x.h.Quotas.Fetch(u, client, charge), x.r.LocalDone())
-	if throttle > 0 {
+	over, local := x.h.Quotas.Fetch(u, client, charge), x.r.LocalDone()
+	throttle, send := max(over, local), over == 0 && local == 0
+	if !send {
 		x.h.Quotas.UnrecordFetch(u, client, charge)
+		if local == 0 && bytes > x.h.Quotas.FetchLimit(u, client) {
+			throttle, send = x.h.Quotas.FetchOversize(u, client, charge)
+			x.r.AddThrottle(throttle)
+		}
+	}
+	if !send {
 		closeAll()
 		x.r.AddThrottle(throttle)
 		x.r.ReplyFetch(x.session.Throttled(), func() {}, nil)

@@ -31,6 +31,7 @@ const autoCreateWait = 5 * time.Second
 func (h *Handler) metadata(r *listener.Request) {
 	req := r.Body.(*kmsg.MetadataRequest)
 	resp := req.ResponseKind().(*kmsg.MetadataResponse)
+	req.Topics = distinctTopics(req.Topics)
 	if !idsAllowed(req) {
 		for _, t := range req.Topics {
 			rt := kmsg.NewMetadataResponseTopic()
@@ -166,8 +167,8 @@ func (h *Handler) autoCreate(r *listener.Request, req *kmsg.MetadataRequest) {
 		if !h.authorize(r, kmsg.ACLOperationDescribe, kmsg.ACLResourceTypeTopic, name) {
 			continue
 		}
-		if isInternal(name) || (h.Broker.AutoCreateTopics &&
-			(h.authorizeCluster(r, kmsg.ACLOperationCreate) || h.authorize(r, kmsg.ACLOperationCreate, kmsg.ACLResourceTypeTopic, name))) {
+		if h.Broker.AutoCreateTopics && h.mayTouch(r, name) && name != transactionsTopic &&
+			(h.authorizeCluster(r, kmsg.ACLOperationCreate) || h.authorize(r, kmsg.ACLOperationCreate, kmsg.ACLResourceTypeTopic, name)) {
 			missing = append(missing, name)
 		}
 	}
@@ -183,8 +184,11 @@ func (h *Handler) autoCreate(r *listener.Request, req *kmsg.MetadataRequest) {
 	}
 }
 
+// transactionsTopic is for transactions to make, with settings of its own.
+const transactionsTopic = "__transaction_state"
+
 func isInternal(topic string) bool {
-	return topic == OffsetsTopic || topic == UsageTopic || topic == "__transaction_state"
+	return topic == OffsetsTopic || topic == UsageTopic || topic == transactionsTopic
 }
 
 // noOperations tells a client that it did not ask for its rights.

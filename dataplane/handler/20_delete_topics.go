@@ -50,6 +50,15 @@ func (h *Handler) deleteTopics(r *listener.Request) {
 			rest.Topics = append(rest.Topics, t)
 		}
 	}
+	if !h.Broker.DeleteTopics {
+		for i := range rest.Topics {
+			deny(rest.Topics[i].Topic, rest.Topics[i].TopicID, kerr.TopicDeletionDisabled)
+		}
+		for i := range rest.TopicNames {
+			deny(&rest.TopicNames[i], protocol.UUID{}, kerr.TopicDeletionDisabled)
+		}
+		rest.TopicNames, rest.Topics = nil, nil
+	}
 	ctx, cancel := h.within(req.TimeoutMillis)
 	defer cancel()
 	resp := h.Controller.DeleteTopics(ctx, &rest)

@@ -232,6 +232,21 @@ func TestAStalledSenderGivesWayToThoseWhoWait(t *testing.T) {
 	silent.mustClose()
 }
 
+func TestAStrangerIsCutWhateverItAsks(t *testing.T) {
+	l := start(t, Config{SASL: true, LoginTimeout: 300 * time.Millisecond, IdleTimeout: -1})
+	silent, chatty := dial(t, l), dial(t, l)
+	for range 5 {
+		chatty.call(apiVersions(3))
+		time.Sleep(20 * time.Millisecond)
+	}
+	chatty.mustClose()
+	silent.mustClose()
+	open := start(t, Config{LoginTimeout: 50 * time.Millisecond})
+	c := dial(t, open)
+	time.Sleep(100 * time.Millisecond)
+	c.call(metadata()) // no login is asked for
+}
+
 func TestSlowSenderIsCutAndItsMemoryFreed(t *testing.T) {
 	b := newBudget(1 << 20)
 	l := start(t, Config{Budget: b, FrameTimeout: 100 * time.Millisecond})

@@ -89,8 +89,15 @@ func (c *Conn) awaitFrame(br *bufio.Reader) error {
 			if c.l.cfg.IdleTimeout > 0 {
 				deadline = time.Now().Add(c.l.cfg.IdleTimeout)
 			}
+			stranger := !c.Authenticated()
+			if login := c.start.Add(c.l.cfg.LoginTimeout); stranger && (deadline.IsZero() || login.Before(deadline)) {
+				deadline = login
+			}
 			c.nc.SetReadDeadline(deadline)
 			if _, err := br.Peek(1); errors.Is(err, os.ErrDeadlineExceeded) {
+				if stranger {
+					return &closeError{reason: "no login within " + c.l.cfg.LoginTimeout.String()}
+				}
 				if c.unanswered() {
 					continue // the peer waits for us
 				}

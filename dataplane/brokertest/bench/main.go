@@ -1,8 +1,10 @@
 // Command bench measures Penstock against Apache Kafka 4.4 on the same machine
-// in the same run, one broker each and then three: alternately, after an equal
-// warm-up, with ready-made batches so that the client costs little. It prints
-// the median of each figure and the ratio; below 1 is better for us in every
-// row but MB/s. Run it by `make bench`.
+// in the same run, one broker each and then three. Both run side by side and are
+// loaded in turns, a few seconds each, so that what else the machine does hits
+// both; every load is run unmeasured first. Ready-made batches keep the client's cost
+// low. It prints the median of each figure with its extremes,
+// and the ratio of the medians; below 1 is better for us in every row but MB/s.
+// Run it by `make bench`.
 package main
 
 import (
@@ -18,7 +20,7 @@ import (
 	"time"
 )
 
-// figures are the results of one round against one broker, by row name.
+// figures are the results of one run, by row name.
 type figures map[string]float64
 
 // rows in the order of the table; higher says which way is better.
@@ -46,18 +48,19 @@ var rows = []struct {
 	{"3 brokers: end to end at 1,000 records/s, p50", "ms", false},
 	{"3 brokers: end to end at 1,000 records/s, p99", "ms", false},
 	{"3 brokers: idle CPU of all", "% of a core", false},
+	{"3 brokers: memory of the largest (RSS after the load)", "MB", false},
 }
 
 func main() {
 	var o options
 	flag.StringVar(&o.broker, "broker", "bin/penstock-broker", "our broker's binary")
-	flag.IntVar(&o.rounds, "rounds", 3, "rounds against each broker, alternating")
-	flag.Int64Var(&o.produceBytes, "bytes", 1<<30, "record bytes of the produce and fetch runs; as much again is the warm-up")
-	flag.IntVar(&o.singles, "singles", 100_000, "requests of the single-record run")
-	flag.DurationVar(&o.latency, "latency", 10*time.Second, "length of the end-to-end run")
+	flag.IntVar(&o.rounds, "rounds", 3, "measured runs of each load against each make, in turns")
+	flag.Int64Var(&o.produceBytes, "bytes", 400e6, "record bytes of one produce run; a fetch run reads all that was produced")
+	flag.IntVar(&o.singles, "singles", 50_000, "requests of the single-record run")
+	flag.DurationVar(&o.latency, "latency", 5*time.Second, "length of the end-to-end run")
 	flag.BoolVar(&o.cluster, "cluster", true, "measure three brokers, too")
 	flag.BoolVar(&o.single, "single", true, "measure one broker")
-	only := flag.String("only", "", "measure only `kafka` or `penstock`")
+	only := flag.String("only", "", "measure only one make: kafka or penstock")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
@@ -80,55 +83,89 @@ type options struct {
 // starter brings up that many brokers in a folder.
 type starter func(ctx context.Context, o options, dir string, brokers int) (*target, error)
 
+// contestant is one of the two makes.
+type contestant struct {
+	name  string
+	start starter
+	t     *target
+	rows  []figures
+}
+
+// step is one load: run measures it against a target that has been warmed up.
+type step struct {
+	warm int  // unmeasured runs before; Java compiles what is hot
+	once bool // one measurement is enough
+	run  func(ctx context.Context, o options, t *target, f figures) error
+}
+
 func run(ctx context.Context, o options, only string) error {
-	targets := []struct {
-		name  string
-		start starter
-	}{{"kafka", startKafka}, {"penstock", startPenstock}}
-	results := map[string][]figures{}
-	for round := range o.rounds {
-		for _, t := range targets {
-			if only != "" && only != t.name {
-				continue
-			}
-			began := time.Now()
-			f := figures{}
-			for _, kind := range []struct {
-				wanted  bool
-				brokers int
-				loads   func(context.Context, options, *target, figures) error
-			}{{o.single, 1, measureOne}, {o.cluster, 3, measureThree}} {
-				if !kind.wanted {
-					continue
-				}
-				if err := with(ctx, o, t.start, kind.brokers, f, kind.loads); err != nil {
-					return fmt.Errorf("round %d, %s, %d brokers: %w", round+1, t.name, kind.brokers, err)
-				}
-			}
-			results[t.name] = append(results[t.name], f)
-			fmt.Fprintf(os.Stderr, "round %d of %d, %s: %.0f s\n", round+1, o.rounds, t.name, time.Since(began).Seconds())
+	var all []*contestant
+	for _, c := range []*contestant{{name: "kafka", start: startKafka}, {name: "penstock", start: startPenstock}} {
+		if only == "" || only == c.name {
+			all = append(all, c)
 		}
+	}
+	if o.single {
+		// Each start is of a new broker; the last ones stay for the loads.
+		for range o.rounds - 1 {
+			if err := compete(ctx, o, all, 1, startSteps); err != nil {
+				return err
+			}
+		}
+		if err := compete(ctx, o, all, 1, slices.Concat(startSteps, singleSteps)); err != nil {
+			return err
+		}
+	}
+	if o.cluster {
+		if err := compete(ctx, o, all, 3, clusterSteps); err != nil {
+			return err
+		}
+	}
+	results := map[string][]figures{}
+	for _, c := range all {
+		results[c.name] = c.rows
 	}
 	print(results)
 	return nil
 }
 
-// with runs loads against new brokers in a new folder and stops them.
-func with(ctx context.Context, o options, start starter, brokers int, f figures, loads func(context.Context, options, *target, figures) error) (err error) {
+// compete starts a cluster of each make in a new folder, runs the steps in turns
+// and stops them.
+func compete(ctx context.Context, o options, all []*contestant, brokers int, steps []step) (err error) {
 	dir, err := os.MkdirTemp("", "penstock-bench")
 	if err != nil {
 		return err
 	}
 	defer os.RemoveAll(dir)
-	t, err := start(ctx, o, dir, brokers)
-	if err != nil {
-		return err
+	for _, c := range all {
+		if c.t, err = c.start(ctx, o, dir, brokers); err != nil {
+			return fmt.Errorf("%s: %w", c.name, err)
+		}
+		defer func() { err = errors.Join(err, c.t.stop()) }()
+		if err := c.t.whole(); err != nil {
+			return fmt.Errorf("%s: %w", c.name, err)
+		}
 	}
-	defer func() { err = errors.Join(err, t.stop()) }()
-	if err := t.whole(); err != nil {
-		return err
+	for i, s := range steps {
+		began := time.Now()
+		rounds := o.rounds
+		if s.once {
+			rounds = 1
+		}
+		for round := range s.warm + rounds {
+			for _, c := range all {
+				f := figures{}
+				if err := s.run(ctx, o, c.t, f); err != nil {
+					return fmt.Errorf("%s: %w", c.name, err)
+				}
+				if round >= s.warm {
+					c.rows = append(c.rows, f)
+				}
+			}
+		}
+		fmt.Fprintf(os.Stderr, "%d brokers, step %d of %d: %.0f s\n", brokers, i+1, len(steps), time.Since(began).Seconds())
 	}
-	return loads(ctx, o, t, f)
+	return nil
 }
 
 func print(results map[string][]figures) {
@@ -163,7 +200,9 @@ func measured(results map[string][]figures, name string) bool {
 func median(rounds []figures, name string) float64 {
 	var v []float64
 	for _, f := range rounds {
-		v = append(v, f[name])
+		if x, ok := f[name]; ok {
+			v = append(v, x)
+		}
 	}
 	if len(v) == 0 {
 		return 0
@@ -176,7 +215,9 @@ func median(rounds []figures, name string) float64 {
 func spread(rounds []figures, name string) string {
 	var v []float64
 	for _, f := range rounds {
-		v = append(v, f[name])
+		if x, ok := f[name]; ok {
+			v = append(v, x)
+		}
 	}
 	if len(v) == 0 {
 		return "-"

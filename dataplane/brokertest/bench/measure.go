@@ -13,6 +13,7 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
+	"golang.org/x/sys/unix"
 
 	"penstock/dataplane/recordbatch"
 )
@@ -33,91 +34,89 @@ type load struct {
 	acks     int16
 }
 
-// measureOne runs every load against one broker.
-func measureOne(ctx context.Context, o options, t *target, f figures) (err error) {
+// startSteps measure the start and what a broker holds that has done nothing.
+var startSteps = []step{{once: true, run: func(ctx context.Context, _ options, t *target, f figures) (err error) {
 	f["start to answering"] = float64(t.started.Microseconds()) / 1000
-	if err := pause(ctx, 3*time.Second); err != nil { // idle memory is what stays when nothing happens
+	if err := pause(ctx, 3*time.Second); err != nil {
 		return err
 	}
-	if f["idle memory (RSS after start)"], err = t.rss(); err != nil {
+	f["idle memory (RSS after start)"], err = t.rss()
+	return err
+}}}
+
+// singleSteps load one broker.
+var singleSteps = []step{
+	{once: true, run: func(_ context.Context, _ options, t *target, _ figures) error {
+		return createTopic(t, topic, partitions, nil)
+	}},
+	{warm: 3, run: func(ctx context.Context, o options, t *target, f figures) error {
+		r, err := produce(ctx, t, load{topic: topic, requests: int(o.produceBytes / (perBatch * recordSize)), records: perBatch, acks: 1})
+		f["produce, 100 x 1 KiB batches, acks=1"] = r.mbs
+		f["produce, broker CPU"] = r.cpuPerGB
+		f["produce, p99"] = r.p99
 		return err
-	}
-	if err := createTopic(t, topic, partitions, nil); err != nil {
+	}},
+	{warm: 2, run: func(ctx context.Context, _ options, t *target, f figures) error {
+		r, err := fetch(ctx, t, topic)
+		f["fetch from page cache"] = r.mbs
+		f["fetch, broker CPU"] = r.cpuPerGB
+		f["fetch, p99"] = r.p99
 		return err
-	}
-	batches := load{topic: topic, requests: int(o.produceBytes / (perBatch * recordSize)), records: perBatch, acks: 1}
-	singles := load{topic: topic, requests: o.singles, records: 1, acks: 1}
-	for _, step := range []func() error{
-		func() error { _, err := produce(ctx, t, batches); return err }, // warm-up
-		func() error {
-			r, err := produce(ctx, t, batches)
-			f["produce, 100 x 1 KiB batches, acks=1"] = r.mbs
-			f["produce, broker CPU"] = r.cpuPerGB
-			f["produce, p99"] = r.p99
-			return err
-		},
-		func() error { _, err := fetch(ctx, t, topic); return err }, // warm-up
-		func() error {
-			r, err := fetch(ctx, t, topic)
-			f["fetch from page cache"] = r.mbs
-			f["fetch, broker CPU"] = r.cpuPerGB
-			f["fetch, p99"] = r.p99
-			return err
-		},
-		func() error { _, err := produce(ctx, t, singles); return err }, // warm-up
-		func() error {
-			r, err := produce(ctx, t, singles)
-			f["produce, single 1 KiB records"] = r.mbs
-			f["produce single, broker CPU"] = r.cpu.Seconds() * 1e6 / float64(o.singles)
-			f["produce single, p99"] = r.p99
-			return err
-		},
-		func() (err error) {
-			f["end to end at 2,000 records/s, p50"], f["end to end at 2,000 records/s, p99"], err = endToEnd(ctx, t, 2000, 1, o.latency)
-			return err
-		},
-		func() error { return pause(ctx, 10*time.Second) },
-	} {
-		if err := step(); err != nil {
+	}},
+	{warm: 3, run: func(ctx context.Context, o options, t *target, f figures) error {
+		r, err := produce(ctx, t, load{topic: topic, requests: o.singles, records: 1, acks: 1})
+		f["produce, single 1 KiB records"] = r.mbs
+		f["produce single, broker CPU"] = r.cpu.Seconds() * 1e6 / float64(o.singles)
+		f["produce single, p99"] = r.p99
+		return err
+	}},
+	{warm: 2, run: func(ctx context.Context, o options, t *target, f figures) (err error) {
+		f["end to end at 2,000 records/s, p50"], f["end to end at 2,000 records/s, p99"], err = endToEnd(ctx, t, 2000, 1, o.latency)
+		return err
+	}},
+	{once: true, run: func(ctx context.Context, _ options, t *target, f figures) (err error) {
+		if err := pause(ctx, 10*time.Second); err != nil {
 			return err
 		}
-	}
-	f["idle memory (RSS after the load, 10 s idle)"], err = t.rss()
-	return err
+		f["idle memory (RSS after the load, 10 s idle)"], err = t.rss()
+		return err
+	}},
 }
 
-// measureThree runs the replicated loads: three replicas of every partition, each
-// request answered when at least two have it and all that are in sync do.
-func measureThree(ctx context.Context, o options, t *target, f figures) error {
-	if err := createTopic(t, topic, partitions, map[string]string{"min.insync.replicas": "2"}); err != nil {
+// clusterSteps load three brokers with three replicas of every partition: a
+// request is answered when all that are in sync have it, which at least two must be.
+var clusterSteps = []step{
+	{once: true, run: func(_ context.Context, _ options, t *target, _ figures) error {
+		return createTopic(t, topic, partitions, map[string]string{"min.insync.replicas": "2"})
+	}},
+	{warm: 3, run: func(ctx context.Context, o options, t *target, f figures) error {
+		r, err := produce(ctx, t, load{topic: topic, requests: int(o.produceBytes / 4 / (perBatch * recordSize)), records: perBatch, acks: -1})
+		f["3 brokers, RF 3, acks=all: produce"] = r.mbs
+		f["3 brokers: produce, CPU of all"] = r.cpuPerGB
+		f["3 brokers: produce, p99"] = r.p99
 		return err
-	}
-	l := load{topic: topic, requests: int(o.produceBytes / 2 / (perBatch * recordSize)), records: perBatch, acks: -1}
-	if _, err := produce(ctx, t, l); err != nil { // warm-up
+	}},
+	{warm: 2, run: func(ctx context.Context, o options, t *target, f figures) (err error) {
+		f["3 brokers: end to end at 1,000 records/s, p50"], f["3 brokers: end to end at 1,000 records/s, p99"], err = endToEnd(ctx, t, 1000, -1, o.latency)
 		return err
-	}
-	r, err := produce(ctx, t, l)
-	if err != nil {
+	}},
+	{once: true, run: func(ctx context.Context, _ options, t *target, f figures) error {
+		const idle = 10 * time.Second
+		before, err := t.cpu()
+		if err != nil {
+			return err
+		}
+		if err := pause(ctx, idle); err != nil {
+			return err
+		}
+		after, err := t.cpu()
+		if err != nil {
+			return err
+		}
+		f["3 brokers: idle CPU of all"] = 100 * (after - before).Seconds() / idle.Seconds()
+		f["3 brokers: memory of the largest (RSS after the load)"], err = t.rss()
 		return err
-	}
-	f["3 brokers, RF 3, acks=all: produce"] = r.mbs
-	f["3 brokers: produce, CPU of all"] = r.cpuPerGB
-	f["3 brokers: produce, p99"] = r.p99
-	f["3 brokers: end to end at 1,000 records/s, p50"], f["3 brokers: end to end at 1,000 records/s, p99"], err = endToEnd(ctx, t, 1000, -1, o.latency)
-	if err != nil {
-		return err
-	}
-	before, err := t.cpu()
-	if err != nil {
-		return err
-	}
-	const idle = 5 * time.Second
-	if err := pause(ctx, idle); err != nil {
-		return err
-	}
-	after, err := t.cpu()
-	f["3 brokers: idle CPU of all"] = 100 * (after - before).Seconds() / idle.Seconds()
-	return err
+	}},
 }
 
 func pause(ctx context.Context, d time.Duration) error {
@@ -137,6 +136,8 @@ type result struct {
 // metered runs a load and returns what it cost the broker. work returns the
 // record bytes moved and the latency of each request.
 func metered(t *target, work func() (int64, []time.Duration, error)) (result, error) {
+	// What earlier runs have left to be written to disk must not slow this one.
+	unix.Sync()
 	before, err := t.cpu()
 	if err != nil {
 		return result{}, err
@@ -353,7 +354,7 @@ func advance(req *kmsg.FetchRequest, resp *kmsg.FetchResponse) (int64, error) {
 // from before the send to the record's arrival at a consumer that polls all the
 // while. The first two seconds are the warm-up and do not count.
 func endToEnd(ctx context.Context, t *target, rate int, acks int16, length time.Duration) (p50, p99 float64, err error) {
-	const name = "bench-latency"
+	name := fmt.Sprintf("bench-latency-%d", time.Now().UnixNano())
 	var config map[string]string
 	if acks == -1 {
 		config = map[string]string{"min.insync.replicas": "2"}

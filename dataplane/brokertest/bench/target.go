@@ -149,12 +149,18 @@ func processCPU(pid int) (time.Duration, error) {
 	return time.Duration(user+system) * tick, errors.Join(err1, err2)
 }
 
-// rss is the first broker's resident memory in MB (10^6 bytes).
-func (t *target) rss() (float64, error) {
-	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/statm", t.pids[0]))
-	if err != nil {
-		return 0, err
+// rss is the resident memory of the largest broker in MB (10^6 bytes).
+func (t *target) rss() (largest float64, err error) {
+	for _, pid := range t.pids {
+		b, err := os.ReadFile(fmt.Sprintf("/proc/%d/statm", pid))
+		if err != nil {
+			return 0, err
+		}
+		pages, err := strconv.ParseInt(strings.Fields(string(b))[1], 10, 64)
+		if err != nil {
+			return 0, err
+		}
+		largest = max(largest, float64(pages*int64(os.Getpagesize()))/1e6)
 	}
-	pages, err := strconv.ParseInt(strings.Fields(string(b))[1], 10, 64)
-	return float64(pages*int64(os.Getpagesize())) / 1e6, err
+	return largest, nil
 }
