@@ -23,7 +23,7 @@ import (
 // threeBrokers is the cluster under attack: sessions end soon, followers are
 // given up soon.
 func threeBrokers(t *testing.T, settings ...string) *Cluster {
-	return Start(t, Options{Brokers: 3, Settings: append([]string{
+	return Start(t, Options{Brokers: 3, Proxies: true, Settings: append([]string{
 		"zookeeper.session.timeout.ms=1500", "replica.lag.time.max.ms=2000", "controller.socket.timeout.ms=3000",
 	}, settings...)})
 }
@@ -453,4 +453,88 @@ func TestFullDiskOfOneBroker(t *testing.T) {
 	c.AwaitWhole("ledger", time.Minute)
 	l.goesOn(500, 60*time.Second)
 	l.end(t)
+}
+
+// TestSessionsEndAndBrokersComeBack ends ZooKeeper sessions of live brokers: at
+// once, as after a long pause, and by cutting a leader off while clients still
+// reach it. It must not acknowledge to all what only it has, and must come back
+// by itself.
+func TestSessionsEndAndBrokersComeBack(t *testing.T) {
+	t.Parallel()
+	c := threeBrokers(t)
+	c.CreateTopic("ledger", 6, 3, "min.insync.replicas=2")
+	l := startLoad(c, "ledger")
+	l.goesOn(500, 20*time.Second)
+	registered := func(want int) {
+		t.Helper()
+		for _, n := range c.Brokers {
+			Await(t, 30*time.Second, fmt.Sprintf("broker %d knowing all", n.ID), func() error {
+				m := ask[*kmsg.MetadataResponse](dialBroker(t, n.Addr), metadataFor(12))
+				if len(m.Brokers) != want || m.ControllerID < 0 {
+					return fmt.Errorf("%d brokers, controller %d", len(m.Brokers), m.ControllerID)
+				}
+				return nil
+			})
+		}
+	}
+	for range 2 {
+		for _, id := range []int32{c.leader("ledger", 0), c.controller()} {
+			c.Brokers[id].ZK.Expire(t)
+			l.goesOn(300, 30*time.Second)
+			registered(3)
+			c.AwaitWhole("ledger", 30*time.Second)
+		}
+	}
+	// Both at once: the controller and another.
+	ctl := c.controller()
+	c.Brokers[ctl].ZK.Expire(t)
+	c.Brokers[(ctl+1)%3].ZK.Expire(t)
+	l.goesOn(300, 30*time.Second)
+	registered(3)
+	c.AwaitWhole("ledger", 30*time.Second)
+
+	old := c.leader("ledger", 0)
+	cut := c.Brokers[old]
+	w := dialBroker(t, cut.Addr)
+	cut.ZK.Cut()
+	acked := map[string]bool{}
+	try := func(value string) {
+		req := produceTo(-1, map[string]map[int32][]byte{"ledger": {0: batch(t, value)}})
+		req.TimeoutMillis = 300
+		if p := ask[*kmsg.ProduceResponse](w, req).Topics[0].Partitions[0]; p.ErrorCode == 0 {
+			acked[value] = true
+		}
+	}
+	moved := false
+	Await(t, 30*time.Second, "another leader", func() error {
+		try(fmt.Sprintf("cut-%04d.", len(acked)))
+		for _, n := range c.Brokers {
+			if n == cut {
+				continue
+			}
+			m := ask[*kmsg.MetadataResponse](dialBroker(t, n.Addr), metadataFor(12, kmsg.StringPtr("ledger")))
+			for _, p := range m.Topics[0].Partitions {
+				moved = moved || (p.Partition == 0 && p.Leader >= 0 && p.Leader != old)
+			}
+		}
+		if !moved {
+			return fmt.Errorf("%d still leads", old)
+		}
+		return nil
+	})
+	for i := range 5 {
+		try(fmt.Sprintf("cut-late-%02d.", i))
+	}
+	l.goesOn(300, 60*time.Second)
+	cut.ZK.Heal()
+	registered(3)
+	l.goesOn(300, 60*time.Second)
+	l.end(t)
+	all := c.read(t, "ledger")
+	for v := range acked {
+		if !strings.Contains(all, v) {
+			t.Errorf("%s was acknowledged by the leader that was cut off, and is lost", v)
+		}
+	}
+	t.Logf("%d records were acknowledged by the leader that was cut off", len(acked))
 }
