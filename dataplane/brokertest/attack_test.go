@@ -538,3 +538,82 @@ func TestSessionsEndAndBrokersComeBack(t *testing.T) {
 	}
 	t.Logf("%d records were acknowledged by the leader that was cut off", len(acked))
 }
+
+// TestLastReplicaInSyncIsWaitedFor freezes both followers until they are out of
+// the in-sync set, and kills the leader: none of the others may lead without
+// what only the leader has, and consumers must not have seen it before.
+func TestLastReplicaInSyncIsWaitedFor(t *testing.T) {
+	t.Parallel()
+	c := threeBrokers(t)
+	c.CreateTopic("ledger", 1, 3, "min.insync.replicas=2")
+	l := startLoad(c, "ledger")
+	l.goesOn(500, 20*time.Second)
+	last := c.Brokers[c.leader("ledger", 0)]
+	w := dialBroker(t, last.Addr)
+	var others []*Node
+	for _, n := range c.Brokers {
+		if n != last {
+			others = append(others, n)
+			n.freeze()
+		}
+	}
+	sent := 0
+	ofLedger := func(acks int16) *kerr.Error {
+		sent++
+		req := produceTo(acks, map[string]map[int32][]byte{"ledger": {0: batch(t, fmt.Sprintf("alone/%04d", sent))}})
+		req.TimeoutMillis = 300
+		p := ask[*kmsg.ProduceResponse](w, req).Topics[0].Partitions[0]
+		if p.ErrorCode == 0 {
+			return nil
+		}
+		return kerr.ErrorForCode(p.ErrorCode).(*kerr.Error)
+	}
+	Await(t, 30*time.Second, "the followers out of sync", func() error {
+		switch err := ofLedger(-1); err {
+		case kerr.NotEnoughReplicas: // refused before it is written: the set has shrunk
+			return nil
+		case nil:
+			t.Error("acknowledged to all with both followers frozen")
+			return nil
+		default:
+			return err
+		}
+	})
+	if err := ofLedger(1); err != nil {
+		t.Errorf("acks=1: %v", err)
+	}
+	stuck := fetchOne(w, "ledger", 0).HighWatermark
+	if err := ofLedger(1); err != nil {
+		t.Errorf("acks=1: %v", err)
+	}
+	if after := fetchOne(w, "ledger", 0).HighWatermark; after != stuck {
+		t.Errorf("with one replica of two in sync the watermark went from %d to %d", stuck, after)
+	}
+	last.Kill()
+	for _, n := range others {
+		n.thaw()
+	}
+	began := time.Now()
+	Await(t, 30*time.Second, "the survivors serving each other", func() error {
+		if id := c.controller(); id < 0 || id == last.ID {
+			return fmt.Errorf("controller %d", id)
+		}
+		if id := c.leader("ledger", 0); id >= 0 && time.Since(began) > 5*time.Second {
+			return fmt.Errorf("leader %d", id)
+		}
+		if time.Since(began) < 4*time.Second {
+			return fmt.Errorf("watching on")
+		}
+		return nil
+	})
+	if id := c.leader("ledger", 0); id >= 0 {
+		t.Errorf("broker %d leads without the last records", id)
+	}
+	last.Start()
+	c.AwaitWhole("ledger", time.Minute)
+	l.goesOn(300, time.Minute)
+	l.end(t)
+	if got := strings.Count(c.read(t, "ledger"), "alone/"); got < 2 {
+		t.Errorf("%d records that only the last replica had are there, want at least the 2 of acks=1", got)
+	}
+}
