@@ -8,10 +8,10 @@ DIR         ?= .penstock
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
 
 .DEFAULT_GOAL := help
-.PHONY: help build deps run stop test test-race bench compat lint fmt generate clean
+.PHONY: help build deps run stop test test-race bench compat compat-kafka lint fmt generate clean
 
 help: ## show this
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 build: ## build bin/penstock, bin/penstock-control and bin/penstock-broker
 	$(GO) build -o $(BIN)/ ./controlplane/cmd/... ./dataplane/cmd/...
@@ -46,6 +46,9 @@ bench: build ## compare with Apache Kafka: needs Java 17 and Maven
 
 compat: build deps ## other makes' clients against the service: needs kcat, Python's confluent-kafka, Java 17 and Maven
 	$(GO) test -count=1 -timeout 20m -tags compat -v -run TestCompat ./dataplane/brokertest
+
+compat-kafka: deps ## the black-box suite against Apache Kafka, and its tools over our logs: needs Java 17 and Maven
+	$(GO) test -count=1 -timeout 20m -tags compat -v -run 'TestBlackBoxOfApacheKafka|TestKafkaReadsOurLogs' ./dataplane/brokertest
 
 lint: ## go vet and staticcheck
 	$(GO) vet ./...
