@@ -35,8 +35,11 @@ func (a *Admin) EnsureTopic(ctx context.Context, t Topic) (id string, err error)
 		for k, v := range t.Configs {
 			configs[k] = &v
 		}
-		_, err := a.adm.CreateTopic(ctx, int32(t.Partitions), int16(t.Replication), configs, t.Name)
+		made, err := a.adm.CreateTopic(ctx, int32(t.Partitions), int16(t.Replication), configs, t.Name)
 		if err != nil && !errors.Is(err, kerr.TopicAlreadyExists) {
+			if made.ErrMessage != "" { // which setting, which value: the code alone does not say
+				err = fmt.Errorf("%w: %s", err, made.ErrMessage)
+			}
 			return "", fmt.Errorf("create topic %s: %w", t.Name, err)
 		}
 		// Another attempt may have made it: then it may differ.
