@@ -45,7 +45,7 @@ bench: build ## compare with Apache Kafka: needs Java 17 and Maven
 	$(GO) run ./dataplane/brokertest/bench $(ARGS)
 
 compat: build deps ## other makes' clients against the service: needs kcat, Python's confluent-kafka, Java 17 and Maven
-	$(GO) test -count=1 -timeout 20m -tags compat -run Compat ./controlplane/dev/...
+	$(GO) test -count=1 -timeout 20m -tags compat -v -run TestCompat ./dataplane/brokertest
 
 lint: ## go vet and staticcheck
 	$(GO) vet ./...

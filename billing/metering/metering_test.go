@@ -383,10 +383,11 @@ func TestReaderFollowsFailsAndGoesOn(t *testing.T) {
 		t.Helper()
 		asked := time.Now()
 		for deadline := asked.Add(15 * time.Second); ; time.Sleep(2 * time.Millisecond) {
-			counters, _ := l.totals(t, l.cluster)
+			// In this order: what is in the ledger after it said that it is fresh.
 			var at time.Time
 			_ = l.db.Worker().QueryRow(t.Context(), `SELECT min(read_at) FROM usage_offsets`).Scan(&at)
 			fresh := at.After(asked)
+			counters, _ := l.totals(t, l.cluster)
 			if fresh && counters["User:a in"].bytes != bytes {
 				t.Fatalf("the ledger says that it is fresh with %v, want %d", counters, bytes)
 			}

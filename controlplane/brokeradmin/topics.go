@@ -37,7 +37,7 @@ func (a *Admin) EnsureTopic(ctx context.Context, t Topic) (id string, err error)
 		}
 		made, err := a.adm.CreateTopic(ctx, int32(t.Partitions), int16(t.Replication), configs, t.Name)
 		if err != nil && !errors.Is(err, kerr.TopicAlreadyExists) {
-			if made.ErrMessage != "" { // which setting, which value: the code alone does not say
+			if made.ErrMessage != "" { // names the setting or the number that is wrong
 				err = fmt.Errorf("%w: %s", err, made.ErrMessage)
 			}
 			return "", fmt.Errorf("create topic %s: %w", t.Name, err)

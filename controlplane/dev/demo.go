@@ -17,8 +17,8 @@ type demo struct {
 	s  *Service
 	st *demoState
 	r  *reporter
-	// run names this run's groups, load is the name of its topic for step 3.
-	run, load string
+	// run names this run's groups, loadIn and loadOut are its topics for step 3.
+	run, loadIn, loadOut string
 
 	operator, tenant *client.Client
 	bootstrap        []string
@@ -29,7 +29,7 @@ type demo struct {
 // Topics of the demonstration.
 const (
 	eventsTopic   = "earthquakes"
-	loadTopic     = "demo-load-" // and the run
+	loadTopic     = "demo-load-" // and the direction, and the run
 	pingTopic     = "demo-ping"
 	failoverTopic = "demo-failover"
 

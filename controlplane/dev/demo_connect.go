@@ -5,7 +5,7 @@ func (s *Service) howToConnect(bootstrap string) {
 	a := s.state.Demo.Account
 	url := s.apiURL() + "/oauth2/token"
 	s.say(`
-Connect with kcat:
+Connect with kcat (its librdkafka must have OIDC, which Debian 12's has not):
 
   kcat -b %[1]s -X security.protocol=SASL_PLAINTEXT -X sasl.mechanisms=OAUTHBEARER \
     -X sasl.oauthbearer.method=oidc -X sasl.oauthbearer.token.endpoint.url=%[2]s \
@@ -22,7 +22,5 @@ and with Python (pip install confluent-kafka):
                 "group.id": "readers", "auto.offset.reset": "earliest"})
   c.subscribe(["%[5]s"])
   while (m := c.poll(10)): print(m.key(), m.value())
-
-All of it is in %[6]s as well.
-`, bootstrap, url, a.ClientID, a.ClientSecret, eventsTopic, s.f.path(devFile))
+`, bootstrap, url, a.ClientID, a.ClientSecret, eventsTopic)
 }

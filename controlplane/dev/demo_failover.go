@@ -134,6 +134,11 @@ func (d *demo) killLeader(ctx context.Context, cl *kgo.Client, p *steady) (strin
 	if err := p.await(ctx, acked+200); err != nil { // and goes on
 		return "", err
 	}
+	if d.s.o.NoRestart { // then by hand, as an operator would
+		if err := provision.LetRun(ctx, dir); err != nil {
+			return "", err
+		}
+	}
 	d.r.row("broker killed", "broker %d (pid %d), leader of %d partitions; others lead after %.1f s", victim, old.Broker.PID, leads[victim], moved.Seconds())
 	return fmt.Sprintf("broker %d, leader of %d partitions; others lead after %.1f s", victim, leads[victim], moved.Seconds()), nil
 }

@@ -31,11 +31,11 @@ const (
 )
 
 func (d *demo) quotas(ctx context.Context) error {
-	if err := d.makeLoadTopic(ctx); err != nil {
+	if err := d.nameLoadTopics(ctx); err != nil {
 		return err
 	}
 	short := map[string]string{"min.insync.replicas": "2", "retention.ms": "600000"}
-	for _, t := range []string{d.load, pingTopic} {
+	for _, t := range []string{d.loadIn, d.loadOut, pingTopic} {
 		if err := d.makeTopic(ctx, t, short); err != nil {
 			return err
 		}
@@ -77,8 +77,10 @@ func (d *demo) quotas(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := d.tenant.DeleteTopic(ctx, d.st.ClusterID, d.load); err != nil {
-		return err
+	for _, t := range []string{d.loadIn, d.loadOut} {
+		if err := d.tenant.DeleteTopic(ctx, d.st.ClusterID, t); err != nil {
+			return err
+		}
 	}
 	return d.r.do("both rates within 10 %, and the bystander's latency kept", func() (string, error) {
 		for _, m := range []struct {
@@ -99,12 +101,14 @@ func (d *demo) quotas(ctx context.Context) error {
 	})
 }
 
-// makeLoadTopic names this run's topic and deletes those that killed runs left.
-// It is a new one each time: a new topic's leaders are spread evenly over the
-// brokers, those of an old one may have gathered on few, and each broker
-// enforces its share of the quota alone.
-func (d *demo) makeLoadTopic(ctx context.Context) error {
-	d.load = loadTopic + d.run
+// nameLoadTopics names this run's topics and deletes those that killed runs
+// left. They are new ones each time: a new topic's leaders are spread evenly over
+// the brokers, those of an old one may have gathered on few, and each broker
+// enforces its share of the quota alone. They are two, so that what is read has
+// an end: an answer under way when the reader leaves would be metered and not
+// counted.
+func (d *demo) nameLoadTopics(ctx context.Context) error {
+	d.loadIn, d.loadOut = loadTopic+"in-"+d.run, loadTopic+"out-"+d.run
 	old, err := d.tenant.Topics(ctx, d.st.ClusterID)
 	if err != nil {
 		return err
@@ -149,7 +153,7 @@ func (d *demo) layOut(ctx context.Context, need float64) (from, to map[int32]int
 		return nil, nil, err
 	}
 	defer cl.Close()
-	if from, err = ends(ctx, cl, d.load); err != nil {
+	if from, err = ends(ctx, cl, d.loadOut); err != nil {
 		return nil, nil, err
 	}
 	c := d.counts[d.st.Bystander.ClientID]
@@ -157,7 +161,7 @@ func (d *demo) layOut(ctx context.Context, need float64) (from, to map[int32]int
 	n := int64(need) / loadBatch
 	var failed firstError
 	for i := range n {
-		cl.Produce(ctx, &kgo.Record{Topic: d.load, Partition: int32(i % partitions), Value: filler(uint64(i), loadBatch)}, failed.note)
+		cl.Produce(ctx, &kgo.Record{Topic: d.loadOut, Partition: int32(i % partitions), Value: filler(uint64(i), loadBatch)}, failed.note)
 	}
 	if err := cl.Flush(ctx); err != nil {
 		return nil, nil, err
@@ -168,7 +172,7 @@ func (d *demo) layOut(ctx context.Context, need float64) (from, to map[int32]int
 	if err := d.settle(ctx, &c.inRecords, before+n); err != nil {
 		return nil, nil, err
 	}
-	to, err = ends(ctx, cl, d.load)
+	to, err = ends(ctx, cl, d.loadOut)
 	return from, to, err
 }
 
@@ -219,7 +223,7 @@ func (d *demo) greedyProduce(ctx context.Context, quota float64) (float64, error
 				}
 			}
 			// It blocks while the client's buffer is full: then the broker sets the pace.
-			cl.Produce(ctx, &kgo.Record{Topic: d.load, Partition: int32(sent % partitions), Value: filler(uint64(sent), loadBatch)}, failed.note)
+			cl.Produce(ctx, &kgo.Record{Topic: d.loadIn, Partition: int32(sent % partitions), Value: filler(uint64(sent), loadBatch)}, failed.note)
 			sent++
 			if err := errors.Join(failed.get(), ctx.Err()); err != nil {
 				return err
@@ -248,7 +252,7 @@ func (d *demo) greedyProduce(ctx context.Context, quota float64) (float64, error
 
 // greedyConsume does the same the other way.
 func (d *demo) greedyConsume(ctx context.Context, quota float64, from, to map[int32]int64) (float64, error) {
-	cl, err := d.kafka(d.st.Greedy, at(d.load, from),
+	cl, err := d.kafka(d.st.Greedy, at(d.loadOut, from),
 		// Small answers: what lies read in the client's buffer is metered already.
 		kgo.FetchMaxBytes(2*loadBatch), kgo.FetchMaxPartitionBytes(loadBatch))
 	if err != nil {

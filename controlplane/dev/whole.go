@@ -44,7 +44,12 @@ func (s *Service) runWhole(ctx context.Context) error {
 		return nil
 	}
 	return s.serve(ctx, func() {
-		s.say("Serving. Ctrl-C ends it.")
+		s.say("All of it is in %s as well.", s.f.path(devFile))
+		if s.o.Background {
+			s.say("Serving in the background. `penstock dev stop` ends it.")
+		} else {
+			s.say("Serving. Ctrl-C ends it.")
+		}
 	}, func() {})
 }
 

@@ -239,6 +239,22 @@ func (q *Quotas) UnrecordFetch(user, clientID string, bytes int) {
 	q.charge(fetch, user, clientID, -float64(bytes), false)
 }
 
+// FetchOversize is for a reply that Fetch and UnrecordFetch have refused though
+// it holds a single batch: one larger than FetchLimit exceeds the quota however
+// long the client has waited, so without this its consumer would stand still for
+// ever, as Kafka's does. From rest (nothing above the bound without it) it is
+// charged and sent, and throttle is what to mute the connection for after it,
+// which keeps the rate. Otherwise throttle is the way back to rest.
+func (q *Quotas) FetchOversize(user, clientID string, bytes int) (throttle time.Duration, send bool) {
+	if int64(bytes) <= q.FetchLimit(user, clientID) {
+		return 0, false
+	}
+	if t := q.charge(fetch, user, clientID, 0, true); t > 0 {
+		return t, false
+	}
+	return q.charge(fetch, user, clientID, float64(bytes), true), true
+}
+
 // FetchLimit is the most record bytes that one fetch of this client should
 // return, so that a reply can pass the quota from rest: bound x (samples-1) x
 // window. math.MaxInt64 when there is no quota, at least 1.

@@ -416,3 +416,37 @@ func BenchmarkProduce(b *testing.B) {
 		q.Produce("u", "client", 1000)
 	}
 }
+
+// A batch larger than the quota gives in all its windows comes from rest, and
+// the rate over many is still the quota's.
+func TestABatchAboveTheFetchLimitIsSentFromRest(t *testing.T) {
+	c := newClock()
+	q := newTestQuotas(c)
+	set(t, q, "/config/users/u", "consumer_byte_rate", "10000")
+	const batch = 400_000 // four times the limit
+	began, sent := c.Now(), 0
+	for c.Now().Sub(began) < 10*time.Minute {
+		if q.Fetch("u", "c", batch) == 0 {
+			t.Fatal("the quota was not held")
+		}
+		q.UnrecordFetch("u", "c", batch)
+		throttle, send := q.FetchOversize("u", "c", batch)
+		if throttle <= 0 {
+			t.Fatalf("throttle %v", throttle)
+		}
+		if send {
+			sent++
+		}
+		c.add(throttle)
+	}
+	rate := float64(sent*batch) / c.Now().Sub(began).Seconds()
+	if rate < 8_000 || rate > 14_000 {
+		t.Errorf("%d batches, %.0f bytes/s of 10000", sent, rate)
+	}
+	if _, send := q.FetchOversize("u", "c", 100_000); send {
+		t.Error("what the limit lets through passed the quota as oversized")
+	}
+	if _, send := q.FetchOversize("nobody", "c", batch); send {
+		t.Error("oversized without a quota")
+	}
+}

@@ -2,10 +2,15 @@ package broker
 
 import (
 	"context"
+	"maps"
+	"math"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"penstock/dataplane/admission"
 	"penstock/dataplane/auth"
+	"penstock/dataplane/config"
 	"penstock/dataplane/handler"
 	"penstock/dataplane/listener"
 	"penstock/dataplane/protocol"
@@ -89,4 +94,41 @@ func (b *Broker) startLogins() error {
 		b.onStop("logins of "+e.Name, func(context.Context) error { s.Close(); return nil })
 	}
 	return nil
+}
+
+// connectionLimits are the configured ones, but never more than the process has
+// files for: connections that take the last one keep a log from rolling its
+// segment, which fails a whole log folder. Half of the files are for connections
+// at most, and a quarter for those of the inter-broker listener, which
+// max.connections does not bound.
+func connectionLimits(cfg *config.Broker, files int) admission.ConnectionLimits {
+	l := admission.ConnectionLimits{
+		Max: atMost(cfg.MaxConnections, files/2), MaxPerIP: cfg.MaxConnectionsPerIP,
+		PerListener: maps.Clone(cfg.ListenerMaxConnections), Overrides: cfg.MaxConnectionsPerIPFor,
+	}
+	if len(cfg.Listeners) > 1 {
+		l.Protected = cfg.InterBrokerListener
+		if l.PerListener == nil {
+			l.PerListener = map[string]int{}
+		}
+		l.PerListener[l.Protected] = atMost(l.PerListener[l.Protected], files/4)
+	}
+	return l
+}
+
+// atMost bounds a limit of which 0 is none.
+func atMost(limit, bound int) int {
+	if limit <= 0 {
+		return bound
+	}
+	return min(limit, bound)
+}
+
+// openFiles is how many files the process may have open.
+func openFiles() int {
+	var r unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &r); err != nil || r.Cur > math.MaxInt32 {
+		return math.MaxInt32
+	}
+	return int(r.Cur)
 }

@@ -35,6 +35,7 @@ type Broker struct {
 	ctx    context.Context // ends when the stop begins to take things down
 	cancel context.CancelFunc
 	stops  []stopStep
+	failed chan error // holds one; see Failed
 
 	dirs        []*commitlog.Dir
 	cleanDirs   atomic.Bool // every log was closed in order
@@ -65,6 +66,11 @@ type stopStep struct {
 	stop func(context.Context) error
 }
 
+// shutDownPause is the longest wait between two tries to give leadership away. The
+// usual reason to wait is a controller that is being elected, which takes less
+// than Kafka's default pause of 5 s.
+const shutDownPause = 200 * time.Millisecond
+
 // stopTimeout bounds the whole stop, of which moving the leaders away is the
 // long part.
 const stopTimeout = 30 * time.Second
@@ -93,6 +99,12 @@ func (b *Broker) Stop() error {
 	return errors.Join(errs...)
 }
 
+// Failed gives an error once the broker cannot do its work any more and should
+// be stopped: a log folder has failed. As long as it lives it counts as a leader,
+// and nobody takes over what it cannot write. Kafka goes on if it has another
+// folder; here one is enough to end.
+func (b *Broker) Failed() <-chan error { return b.failed }
+
 // Addr is the bound address of a listener by its name, "" if there is none.
 func (b *Broker) Addr(name string) string {
 	for i, e := range b.cfg.Listeners {
@@ -103,35 +115,32 @@ func (b *Broker) Addr(name string) string {
 	return ""
 }
 
-// Stats are the listener's counters, for tests and reports.
-func (b *Broker) Stats(name string) listener.Stats {
-	for i, e := range b.cfg.Listeners {
-		if e.Name == name {
-			return b.listeners[i].Stats()
-		}
-	}
-	return listener.Stats{}
-}
-
-// shutDown asks the controller to move leadership away from this broker, as
-// often as controlled.shutdown.max.retries says.
+// shutDown asks the controller to move leadership away from this broker. An
+// answer that some is left is asked for again as often as
+// controlled.shutdown.max.retries says; no answer at all, as while a controller
+// is being elected, for as long as all these tries may take by Kafka's settings,
+// at most 10 s.
 func (b *Broker) shutDown(ctx context.Context) error {
 	if !b.cfg.ControlledShutdown {
 		return nil
 	}
+	pause := min(b.cfg.ControlledShutdownBackoff, shutDownPause)
+	tries := max(1, b.cfg.ControlledShutdownRetries)
+	ctx, cancel := context.WithTimeout(ctx, min(time.Duration(tries)*b.cfg.ControlledShutdownBackoff, 10*time.Second))
+	defer cancel()
 	var last error
-	for range max(1, b.cfg.ControlledShutdownRetries) {
+	for tries > 0 && ctx.Err() == nil {
 		left, err := b.askShutDown(ctx)
 		if err == nil && left == 0 {
 			return nil
 		}
 		if last = err; err == nil {
 			last = fmt.Errorf("this broker still leads %d partitions", left)
+			tries--
 		}
 		select {
 		case <-ctx.Done():
-			return errors.Join(ctx.Err(), last)
-		case <-time.After(min(b.cfg.ControlledShutdownBackoff, time.Second)):
+		case <-time.After(pause):
 		}
 	}
 	// Not an error of the stop: what is still led here, no other replica could

@@ -38,7 +38,7 @@ func Start(ctx context.Context, cfg *config.Broker, log *slog.Logger) (_ *Broker
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
 	}
-	b := &Broker{cfg: cfg, log: log.With("broker", cfg.ID)}
+	b := &Broker{cfg: cfg, log: log.With("broker", cfg.ID), failed: make(chan error, 1)}
 	b.epoch.Store(-1)
 	b.ctx, b.cancel = context.WithCancel(context.Background())
 	b.onStop("background work", func(context.Context) error { b.cancel(); return nil })
@@ -90,8 +90,8 @@ func (b *Broker) openDirs(context.Context) error {
 
 // bind takes the ports before anything says that this broker is there.
 func (b *Broker) bind(context.Context) error {
-	memory := admission.NewMemory(requestMemory(b.cfg))
-	conns := admission.NewConnections(connectionLimits(b.cfg))
+	memory := admission.NewLanes(requestMemory(b.cfg))
+	conns := admission.NewConnections(connectionLimits(b.cfg, openFiles()))
 	b.buffers = protocol.NewPool()
 	b.logins = map[string]*auth.Server{}
 	for _, e := range b.cfg.Listeners {
@@ -102,7 +102,7 @@ func (b *Broker) bind(context.Context) error {
 			Name: e.Name, Addr: e.Addr(), SASL: e.SASL(), Limits: conns, Buffers: b.buffers,
 			Handler:     func(r *listener.Request) { b.handler.Serve(r) },
 			OnLocalDone: b.chargeRequest, OnSent: b.chargeNetwork,
-			MaxFrame: b.cfg.SocketRequestMaxBytes, IdleTimeout: b.cfg.ConnectionsMaxIdle, Logger: b.log,
+			MaxFrame: b.cfg.SocketRequestMaxBytes, MaxFrameBeforeAuth: b.cfg.SASLMaxReceiveBytes, IdleTimeout: b.cfg.ConnectionsMaxIdle, Logger: b.log,
 		}
 		if lc.IdleTimeout == 0 {
 			lc.IdleTimeout = -1
@@ -122,24 +122,13 @@ func (b *Broker) bind(context.Context) error {
 	return nil
 }
 
-// requestMemory is queued.max.request.bytes, by default 256 MiB: two of the
-// largest requests and room for the small ones.
+// requestMemory is queued.max.request.bytes, by default 256 MiB: one of the
+// largest requests (100 MiB) and more, and a quarter for small ones.
 func requestMemory(cfg *config.Broker) int64 {
 	if cfg.QueuedMaxRequestBytes > 0 {
 		return cfg.QueuedMaxRequestBytes
 	}
 	return max(256<<20, 2*int64(cfg.SocketRequestMaxBytes)+56<<20)
-}
-
-func connectionLimits(cfg *config.Broker) admission.ConnectionLimits {
-	l := admission.ConnectionLimits{
-		Max: cfg.MaxConnections, MaxPerIP: cfg.MaxConnectionsPerIP, PerListener: cfg.ListenerMaxConnections,
-		Overrides: cfg.MaxConnectionsPerIPFor,
-	}
-	if len(cfg.Listeners) > 1 {
-		l.Protected = cfg.InterBrokerListener
-	}
-	return l
 }
 
 func (b *Broker) connect(ctx context.Context) error {
@@ -222,6 +211,10 @@ func (b *Broker) openLogs(ctx context.Context) error {
 		Backoff: b.cfg.ReplicaFetchBackoff, RequestTimeout: b.cfg.ReplicaSocketTimeout, Logger: b.log,
 	})
 	b.onStop("replica fetchers", func(context.Context) error { b.fetchers.Close(); return nil })
+	topicDefaults, err := b.cfg.Topic(nil)
+	if err != nil {
+		return err
+	}
 	m, err := partition.NewManager(ctx, partition.Config{
 		BrokerID: b.cfg.ID, BrokerEpoch: b.epoch.Load, FS: vfs.OS, Dirs: b.dirs,
 		Topic: b.topics.get,
@@ -232,6 +225,7 @@ func (b *Broker) openLogs(ctx context.Context) error {
 		ISR:   b.isr, Fetchers: b.fetchers, Wheel: b.wheel, Hooks: b.hooks(),
 		ReplicaLagTimeMax: b.cfg.ReplicaLagTimeMax, HighWatermarkCheckpoint: b.cfg.HighWatermarkCheckpointInterval,
 		RecoveryCheckpoint: b.cfg.RecoveryPointInterval, RetentionCheck: b.cfg.RetentionCheckInterval,
+		DeleteDelay:     max(topicDefaults.FileDeleteDelay, time.Second), // looked at as often: not more than each second
 		RecoveryThreads: b.cfg.RecoveryThreadsPerDir, Logger: b.log,
 	})
 	if err != nil {
@@ -260,7 +254,10 @@ func (b *Broker) hooks() partition.Hooks {
 			}
 		},
 		OnDirFailure: func(dir string, err error) {
-			b.log.Error("a log folder has failed, its partitions are offline", "dir", dir, "error", err)
+			select {
+			case b.failed <- fmt.Errorf("log folder %s has failed: %w", dir, err):
+			default: // one is enough
+			}
 		},
 	}
 	if b.meter != nil {
@@ -448,8 +445,8 @@ func (b *Broker) join(ctx context.Context) error {
 			defer cancel()
 			err := b.meter.Close(ctx)
 			b.usage.close()
-			if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, kerr.RequestTimedOut) {
-				b.log.Warn("the last usage is published at the next start", "error", err)
+			if errors.Is(err, meter.ErrLeft) {
+				b.log.Warn("the usage topic is out of reach", "error", err)
 				return nil
 			}
 			return err

@@ -43,7 +43,9 @@ type Node struct {
 	Properties string // its server.properties
 	LogDir     string
 
-	c   *Cluster
+	c      *Cluster
+	frozen bool // its process is stopped by SIGSTOP
+
 	mu  sync.Mutex
 	cmd *exec.Cmd
 	end chan struct{} // closed when the process has ended

@@ -45,7 +45,7 @@ func (b *Broker) AlterTopic(current map[string]string, ops []Op) (map[string]str
 			delete(out, op.Name)
 		case kmsg.IncrementalAlterConfigOpAppend, kmsg.IncrementalAlterConfigOpSubtract:
 			if k.typ != tList {
-				return nil, fmt.Errorf("%w: %s is not a list: it can only be set or deleted", kerr.InvalidRequest, op.Name)
+				return nil, fmt.Errorf("%w: %s is not a list: it can only be set or deleted", kerr.InvalidConfig, op.Name)
 			}
 			have, ok := out[op.Name]
 			if !ok {

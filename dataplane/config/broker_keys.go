@@ -114,7 +114,7 @@ var brokerKeys = []key{
 	{name: "sasl.oauthbearer.jwks.endpoint.retry.backoff.ms", typ: tLong, def: "100", check: atLeast(1), doc: "First pause after a failed read of the keys, in ms."},
 	{name: "sasl.oauthbearer.jwks.endpoint.url", typ: tString, null: true, check: jwksURL, doc: "Where the issuer's keys are: an http, https or file address."},
 	{name: "sasl.oauthbearer.sub.claim.name", typ: tString, def: "sub", check: notEmpty, doc: "Claim that holds the principal's name."},
-	{name: "sasl.server.max.receive.size", typ: tInt, def: "524288", check: between(1024, 104857600), doc: "Most bytes of a frame before login."},
+	{name: "sasl.server.max.receive.size", typ: tInt, def: "65536", check: between(1024, 104857600), doc: "Most bytes of a frame before login; Kafka takes 524288."},
 	{name: "security.inter.broker.protocol", typ: tString, def: "PLAINTEXT", check: oneOf("PLAINTEXT", "SASL_PLAINTEXT"), doc: "Names the inter-broker listener where inter.broker.listener.name does not."},
 	{name: "socket.listen.backlog.size", typ: tInt, def: "50", check: atLeast(1), doc: "Connections waiting to be accepted."},
 	{name: "socket.receive.buffer.bytes", typ: tInt, def: "102400", doc: "Receive buffer of sockets, in bytes; -1 leaves it to the system."},

@@ -29,7 +29,7 @@ type Synonym struct {
 	Source kmsg.ConfigSource
 }
 
-// DescribeTopic reports a topic's settings, sorted by name. names nil asks for
+// DescribeTopic reports a topic's settings, sorted by name. none asks for
 // all; unknown names are left out. An override is reported as such also when
 // it equals the default.
 func (b *Broker) DescribeTopic(overrides map[string]string, names []string) []Entry {
@@ -74,7 +74,7 @@ func (b *Broker) DescribeBroker(names []string) []Entry {
 
 func (b *Broker) describePrefixed(names []string) []Entry {
 	want := func(string) bool { return true }
-	if names != nil {
+	if len(names) > 0 {
 		want = func(n string) bool { return slices.Contains(names, n) }
 	}
 	var out []Entry
@@ -141,7 +141,7 @@ func synonym(name, v string, src kmsg.ConfigSource) Synonym {
 // pick selects keys by name, each once, sorted; nil selects all.
 func pick(idx map[string]*key, names []string) []*key {
 	var out []*key
-	if names == nil {
+	if len(names) == 0 {
 		for _, k := range idx {
 			out = append(out, k)
 		}

@@ -15,3 +15,5 @@
 // Defaults are those of Kafka 3.9, except message.timestamp.after.max.ms,
 // which is one hour as from Kafka 4.0.
 package config
+
+//go:generate go test -run TestConfigurationDocument . -update

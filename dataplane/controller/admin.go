@@ -48,6 +48,7 @@ type snapshot struct {
 	brokers []placement
 	topics  map[string]topicInfo
 	names   map[protocol.UUID]string // of the ids asked for
+	placed  int                      // new partitions that the request has made so far
 	dotted  map[string]string        // names with dots as underscores, of all topics; nil unless asked for
 }
 
@@ -228,8 +229,8 @@ func (c *Controller) place(s *snapshot, rt *kmsg.CreateTopicsRequestTopic) ([][]
 			}
 			parts[ra.Partition] = ra.Replicas
 		}
-		if len(parts) > c.cfg.MaxPartitionsPerRequest {
-			return nil, refuse(kerr.InvalidPartitions, "%d partitions are more than the %d that one request may create.", len(parts), c.cfg.MaxPartitionsPerRequest)
+		if err := c.room(s, len(parts)); err != nil {
+			return nil, err
 		}
 		return parts, checkReplicas(s.brokers, parts, len(parts[0]))
 	}
@@ -243,14 +244,25 @@ func (c *Controller) place(s *snapshot, rt *kmsg.CreateTopicsRequestTopic) ([][]
 	switch {
 	case count <= 0:
 		return nil, refuse(kerr.InvalidPartitions, "Number of partitions must be larger than 0.")
-	case int(count) > c.cfg.MaxPartitionsPerRequest:
-		return nil, refuse(kerr.InvalidPartitions, "%d partitions are more than the %d that one request may create.", count, c.cfg.MaxPartitionsPerRequest)
 	case factor <= 0:
 		return nil, refuse(kerr.InvalidReplicationFactor, "Replication factor must be larger than 0.")
 	case int(factor) > len(s.brokers):
 		return nil, refuse(kerr.InvalidReplicationFactor, "Replication factor: %d larger than available brokers: %d.", factor, len(s.brokers))
 	}
+	if err := c.room(s, int(count)); err != nil {
+		return nil, err
+	}
 	return assignReplicas(newRand(), s.brokers, int(count), int(factor), nil), nil
+}
+
+// room takes n partitions from what one request may create, over all its
+// topics: placing them costs time and memory also when nothing is written.
+func (c *Controller) room(s *snapshot, n int) error {
+	if n > c.cfg.MaxPartitionsPerRequest-s.placed {
+		return refuse(kerr.InvalidPartitions, "%d partitions more would exceed the %d that one request may create.", n, c.cfg.MaxPartitionsPerRequest)
+	}
+	s.placed += n
+	return nil
 }
 
 func newRand() *rand.Rand { return rand.New(rand.NewPCG(rand.Uint64(), rand.Uint64())) }

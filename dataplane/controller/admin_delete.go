@@ -42,6 +42,13 @@ func (c *Controller) DeleteTopics(ctx context.Context, req *kmsg.DeleteTopicsReq
 		}
 	}
 	s, err := c.look(ctx, names, ids, false)
+	if err == nil {
+		for _, id := range ids { // a topic may be named once by name and once by id
+			if name, ok := s.names[id]; ok {
+				times[name]++
+			}
+		}
+	}
 	for _, rt := range topics {
 		out := kmsg.NewDeleteTopicsResponseTopic()
 		out.Topic, out.TopicID = rt.Topic, rt.TopicID
@@ -74,6 +81,9 @@ func (c *Controller) deleteTopic(ctx context.Context, s *snapshot, rt *kmsg.Dele
 		name, ok := s.names[rt.TopicID]
 		if !ok {
 			return kerr.UnknownTopicID
+		}
+		if times[name] > 1 {
+			return refuse(kerr.InvalidRequest, "The same topic was specified by name and by ID.")
 		}
 		out.Topic = &name
 	}

@@ -74,8 +74,9 @@ func (c *Controller) growTopic(ctx context.Context, s *snapshot, rt *kmsg.Create
 		return refuse(kerr.InvalidPartitions, "The topic %s currently has %d partition(s); %d would not be an increase.", rt.Topic, have, rt.Count)
 	case more == 0:
 		return refuse(kerr.InvalidPartitions, "Topic already has %d partition(s).", have)
-	case more > c.cfg.MaxPartitionsPerRequest:
-		return refuse(kerr.InvalidPartitions, "%d partitions are more than the %d that one request may create.", more, c.cfg.MaxPartitionsPerRequest)
+	}
+	if err := c.room(s, more); err != nil {
+		return err
 	}
 	var existing [][]int32
 	for i := range have {

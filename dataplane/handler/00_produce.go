@@ -1,6 +1,7 @@
 package handler
 
 import (
+	"errors"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kerr"
@@ -93,7 +94,7 @@ func (h *Handler) produce(r *listener.Request) {
 	}
 	h.Partitions.Append(partition.AppendRequest{
 		Acks: req.Acks, Timeout: time.Duration(req.TimeoutMillis) * time.Millisecond,
-		Entries: entries, Principal: r.Conn.Principal(), ProduceVersion: version,
+		Entries: entries, Principal: h.metered(r.Conn), ProduceVersion: version,
 	}, done)
 	// The batches are in the log, or refused: a wait for replicas must not hold
 	// the memory that the replicas' own requests may need.
@@ -105,6 +106,14 @@ func answerAppend(rp *kmsg.ProduceResponseTopicPartition, a *partition.AppendRes
 	rp.BaseOffset, rp.LogAppendTime, rp.LogStartOffset = a.BaseOffset, a.LogAppendTime, a.LogStartOffset
 	if a.Err != nil {
 		rp.ErrorMessage = text(a.Err)
+		var invalid *recordbatch.InvalidError
+		if errors.As(a.Err, &invalid) {
+			for _, e := range invalid.Records { // KIP-467, v8
+				er := kmsg.NewProduceResponseTopicPartitionErrorRecord()
+				er.RelativeOffset, er.ErrorMessage = e.Index, &e.Message
+				rp.ErrorRecords = append(rp.ErrorRecords, er)
+			}
+		}
 		rp.CurrentLeader.LeaderID, rp.CurrentLeader.LeaderEpoch = a.Leader, a.LeaderEpoch
 	}
 }

@@ -13,10 +13,6 @@ import (
 	"penstock/dataplane/protocol"
 )
 
-// maxFetchBytes is fetch.max.bytes of a broker: no reply holds more record
-// data than this, but for a single first batch that is larger.
-const maxFetchBytes = 55 << 20
-
 // Fetch (key 1), versions 4 to 17.
 //
 // Sessions (KIP-227), topic ids from v13, the follower's identity in a tagged
@@ -26,7 +22,8 @@ const maxFetchBytes = 55 << 20
 // A consumer over its byte quota gets an empty reply with the throttle time,
 // which leaves its session as it was; nothing is charged for it. Its limits are
 // first capped to what its quota allows in one window, so that a small quota
-// still progresses (KAFKA-9677).
+// still progresses (KAFKA-9677); a single batch above even that is sent from
+// rest, and waited for afterwards.
 func (h *Handler) fetch(r *listener.Request) {
 	req := r.Body.(*kmsg.FetchRequest)
 	replica, replicaEpoch := req.ReplicaID, int64(-1)
@@ -34,12 +31,11 @@ func (h *Handler) fetch(r *listener.Request) {
 		replica, replicaEpoch = req.ReplicaState.ID, req.ReplicaState.Epoch
 	}
 	follower := replica >= 0
-	if follower && !h.authorizeCluster(r, kmsg.ACLOperationClusterAction) {
-		h.fetchFailed(r, kerr.ClusterAuthorizationFailed)
-		return
-	}
+	// As in Kafka one who only says to be a follower is refused by partition. Its
+	// session must not be worth a follower's, or it would displace others.
+	impostor := follower && !h.authorizeCluster(r, kmsg.ACLOperationClusterAction)
 	image := h.Metadata.Image()
-	session, err := h.Sessions.Begin(req, follower, image.TopicName)
+	session, err := h.Sessions.Begin(req, follower && !impostor, image.TopicName)
 	if err != nil {
 		h.fetchFailed(r, err)
 		return
@@ -47,7 +43,7 @@ func (h *Handler) fetch(r *listener.Request) {
 
 	maxBytes, minBytes := int(req.MaxBytes), int(req.MinBytes)
 	if !follower {
-		maxBytes = min(maxBytes, maxFetchBytes)
+		maxBytes = min(maxBytes, h.Broker.FetchMaxBytes)
 		if limit := h.Quotas.FetchLimit(User(r.Conn), r.ClientID); limit < int64(maxBytes) {
 			maxBytes = int(limit)
 		}
@@ -61,7 +57,7 @@ func (h *Handler) fetch(r *listener.Request) {
 	for i := range parts {
 		p := &parts[i]
 		x.answers[i] = protocol.NewFetchPartition(p.Partition)
-		if err := h.fetchRefused(r, p, req.Version, follower, allowed); err != nil {
+		if err := h.fetchRefused(r, p, follower, impostor, allowed); err != nil {
 			x.answers[i].ErrorCode, x.answers[i].HighWatermark = code(err), -1
 			continue
 		}
@@ -87,9 +83,12 @@ func (h *Handler) fetch(r *listener.Request) {
 }
 
 // fetchRefused says why a partition is not even looked at.
-func (h *Handler) fetchRefused(r *listener.Request, p *fetchsession.Part, version int16, follower bool, allowed map[string]bool) error {
+func (h *Handler) fetchRefused(r *listener.Request, p *fetchsession.Part, follower, impostor bool, allowed map[string]bool) error {
 	if p.Topic == "" {
 		return kerr.UnknownTopicID
+	}
+	if impostor {
+		return kerr.TopicAuthorizationFailed
 	}
 	if follower {
 		return nil // ClusterAction covers all topics
@@ -146,7 +145,7 @@ func (x *fetching) done(results []partition.FetchResult) {
 		x.r.ReplyFetch(resp, closeAll, nil)
 		return
 	}
-	principal := x.r.Conn.Principal()
+	principal := x.h.metered(x.r.Conn)
 	u, client := User(x.r.Conn), x.r.ClientID
 	var bytes int64
 	for i := range x.answers {
@@ -155,9 +154,16 @@ func (x *fetching) done(results []partition.FetchResult) {
 	// What is charged is the reply's size; the record data is all of it that
 	// grows, and the rest is known only once the session has filtered it.
 	charge := int(min(bytes, math.MaxInt32))
-	throttle := max(x.h.Quotas.Fetch(u, client, charge), x.r.LocalDone())
-	if throttle > 0 {
+	over, local := x.h.Quotas.Fetch(u, client, charge), x.r.LocalDone()
+	throttle, send := max(over, local), over == 0 && local == 0
+	if !send {
 		x.h.Quotas.UnrecordFetch(u, client, charge)
+		if local == 0 && bytes > x.h.Quotas.FetchLimit(u, client) {
+			throttle, send = x.h.Quotas.FetchOversize(u, client, charge)
+			x.r.AddThrottle(throttle)
+		}
+	}
+	if !send {
 		closeAll()
 		x.r.AddThrottle(throttle)
 		x.r.ReplyFetch(x.session.Throttled(), func() {}, nil)

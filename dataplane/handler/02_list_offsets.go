@@ -36,6 +36,9 @@ func (h *Handler) listOffsets(r *listener.Request) {
 			if err == nil && twice[tp] {
 				err = kerr.InvalidRequest
 			}
+			if err == nil && !knownTimestamp(p.Timestamp, req.Version) {
+				err = kerr.UnsupportedVersion
+			}
 			if err == nil {
 				var found partition.OffsetResult
 				found, err = h.Partitions.ListOffsets(tp, p.Timestamp, req.IsolationLevel == 1, p.CurrentLeaderEpoch, req.ReplicaID)
@@ -49,6 +52,20 @@ func (h *Handler) listOffsets(r *listener.Request) {
 		resp.Topics = append(resp.Topics, rt)
 	}
 	r.Reply(resp)
+}
+
+// knownTimestamp says whether a version has the special timestamp; an older
+// client's number must not get a meaning that came later.
+func knownTimestamp(ts int64, version int16) bool {
+	switch ts {
+	case partition.MaxTimestamp:
+		return version >= 7
+	case partition.EarliestLocal:
+		return version >= 8
+	case partition.LatestTiered:
+		return version >= 9
+	}
+	return true
 }
 
 func duplicated(req *kmsg.ListOffsetsRequest) map[partition.TopicPartition]bool {

@@ -22,7 +22,7 @@ const autoCreateWait = 5 * time.Second
 
 // Metadata (key 3), versions 0 to 12.
 //
-// Topics by name or (v10+) id; all topics for a null list (v1+) or an empty one
+// Topics by name or (v12+) id; all topics for a null list (v1+) or an empty one
 // (v0). A topic that the caller may not describe is left out of "all", and
 // TOPIC_AUTHORIZATION_FAILED (without saying whether it exists) by name. Only
 // live brokers that have the caller's listener are named. With
@@ -31,6 +31,20 @@ const autoCreateWait = 5 * time.Second
 func (h *Handler) metadata(r *listener.Request) {
 	req := r.Body.(*kmsg.MetadataRequest)
 	resp := req.ResponseKind().(*kmsg.MetadataResponse)
+	req.Topics = distinctTopics(req.Topics)
+	if !idsAllowed(req) {
+		for _, t := range req.Topics {
+			rt := kmsg.NewMetadataResponseTopic()
+			rt.Topic, rt.TopicID, rt.ErrorCode, rt.AuthorizedOperations = t.Topic, t.TopicID, kerr.InvalidRequest.Code, noOperations
+			if rt.Topic == nil { // not every version can leave the name out
+				rt.Topic = kmsg.StringPtr("")
+			}
+			resp.Topics = append(resp.Topics, rt)
+		}
+		resp.AuthorizedOperations, resp.ControllerID = noOperations, -1
+		r.Reply(resp)
+		return
+	}
 	h.awaitFirstImage()
 	h.autoCreate(r, req)
 	image := h.Metadata.Image()
@@ -62,6 +76,14 @@ func (h *Handler) metadata(r *listener.Request) {
 		resp.Topics = append(resp.Topics, h.askedTopic(r, image, t, req))
 	}
 	r.Reply(resp)
+}
+
+// idsAllowed: versions 10 and 11 have topic ids in the request, but only from 12
+// on may they be used (KIP-516).
+func idsAllowed(req *kmsg.MetadataRequest) bool {
+	return req.Version >= 12 || !slices.ContainsFunc(req.Topics, func(t kmsg.MetadataRequestTopic) bool {
+		return t.Topic == nil || t.TopicID != protocol.UUID{}
+	})
 }
 
 // awaitFirstImage waits, for a broker that has just started, for the
@@ -145,8 +167,8 @@ func (h *Handler) autoCreate(r *listener.Request, req *kmsg.MetadataRequest) {
 		if !h.authorize(r, kmsg.ACLOperationDescribe, kmsg.ACLResourceTypeTopic, name) {
 			continue
 		}
-		if isInternal(name) || (h.Broker.AutoCreateTopics &&
-			(h.authorizeCluster(r, kmsg.ACLOperationCreate) || h.authorize(r, kmsg.ACLOperationCreate, kmsg.ACLResourceTypeTopic, name))) {
+		if h.Broker.AutoCreateTopics && h.mayTouch(r, name) && name != transactionsTopic &&
+			(h.authorizeCluster(r, kmsg.ACLOperationCreate) || h.authorize(r, kmsg.ACLOperationCreate, kmsg.ACLResourceTypeTopic, name)) {
 			missing = append(missing, name)
 		}
 	}
@@ -162,8 +184,11 @@ func (h *Handler) autoCreate(r *listener.Request, req *kmsg.MetadataRequest) {
 	}
 }
 
+// transactionsTopic is for transactions to make, with settings of its own.
+const transactionsTopic = "__transaction_state"
+
 func isInternal(topic string) bool {
-	return topic == OffsetsTopic || topic == UsageTopic || topic == "__transaction_state"
+	return topic == OffsetsTopic || topic == UsageTopic || topic == transactionsTopic
 }
 
 // noOperations tells a client that it did not ask for its rights.

@@ -1,6 +1,8 @@
 package handler
 
 import (
+	"context"
+
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
@@ -22,9 +24,7 @@ func (h *Handler) leaderAndISR(r *listener.Request) {
 		r.Reply(resp)
 		return
 	}
-	resp = h.Partitions.LeaderAndISR(req)
-	resp.Version = req.Version
-	r.Reply(resp)
+	r.Reply(h.Partitions.LeaderAndISR(req))
 }
 
 func (h *Handler) stopReplica(r *listener.Request) {
@@ -35,9 +35,7 @@ func (h *Handler) stopReplica(r *listener.Request) {
 		r.Reply(resp)
 		return
 	}
-	resp = h.Partitions.StopReplica(req)
-	resp.Version = req.Version
-	r.Reply(resp)
+	r.Reply(h.Partitions.StopReplica(req))
 }
 
 func (h *Handler) updateMetadata(r *listener.Request) {
@@ -67,47 +65,35 @@ func (h *Handler) controllerRefused(r *listener.Request, epoch int64, carried bo
 	return nil
 }
 
-func (h *Handler) controlledShutdown(r *listener.Request) {
-	req := r.Body.(*kmsg.ControlledShutdownRequest)
-	resp := req.ResponseKind().(*kmsg.ControlledShutdownResponse)
+// asController serves a request to the controller, which says itself if it is
+// not in office.
+func (h *Handler) asController(r *listener.Request, refuse func(code int16) kmsg.Response, serve func(context.Context) kmsg.Response) {
 	if !h.authorizeCluster(r, kmsg.ACLOperationClusterAction) {
-		resp.ErrorCode = kerr.ClusterAuthorizationFailed.Code
-		r.Reply(resp)
+		r.Reply(refuse(kerr.ClusterAuthorizationFailed.Code))
 		return
 	}
 	ctx, cancel := h.within(0)
 	defer cancel()
-	resp = h.Controller.ControlledShutdown(ctx, req)
-	resp.Version = req.Version
-	r.Reply(resp)
+	r.Reply(serve(ctx))
+}
+
+func (h *Handler) controlledShutdown(r *listener.Request) {
+	req := r.Body.(*kmsg.ControlledShutdownRequest)
+	h.asController(r,
+		func(code int16) kmsg.Response { return &kmsg.ControlledShutdownResponse{ErrorCode: code} },
+		func(ctx context.Context) kmsg.Response { return h.Controller.ControlledShutdown(ctx, req) })
 }
 
 func (h *Handler) alterPartition(r *listener.Request) {
 	req := r.Body.(*kmsg.AlterPartitionRequest)
-	resp := req.ResponseKind().(*kmsg.AlterPartitionResponse)
-	if !h.authorizeCluster(r, kmsg.ACLOperationClusterAction) {
-		resp.ErrorCode = kerr.ClusterAuthorizationFailed.Code
-		r.Reply(resp)
-		return
-	}
-	ctx, cancel := h.within(0)
-	defer cancel()
-	resp = h.Controller.AlterPartition(ctx, req)
-	resp.Version = req.Version
-	r.Reply(resp)
+	h.asController(r,
+		func(code int16) kmsg.Response { return &kmsg.AlterPartitionResponse{ErrorCode: code} },
+		func(ctx context.Context) kmsg.Response { return h.Controller.AlterPartition(ctx, req) })
 }
 
 func (h *Handler) allocateProducerIDs(r *listener.Request) {
 	req := r.Body.(*kmsg.AllocateProducerIDsRequest)
-	resp := req.ResponseKind().(*kmsg.AllocateProducerIDsResponse)
-	if !h.authorizeCluster(r, kmsg.ACLOperationClusterAction) {
-		resp.ErrorCode = kerr.ClusterAuthorizationFailed.Code
-		r.Reply(resp)
-		return
-	}
-	ctx, cancel := h.within(0)
-	defer cancel()
-	resp = h.Controller.AllocateProducerIDs(ctx, req)
-	resp.Version = req.Version
-	r.Reply(resp)
+	h.asController(r,
+		func(code int16) kmsg.Response { return &kmsg.AllocateProducerIDsResponse{ErrorCode: code} },
+		func(ctx context.Context) kmsg.Response { return h.Controller.AllocateProducerIDs(ctx, req) })
 }

@@ -19,7 +19,7 @@ import (
 // for groups of the newer protocol (KIP-848) and ignored.
 func (h *Handler) offsetFetch(r *listener.Request) {
 	req := r.Body.(*kmsg.OffsetFetchRequest)
-	asked := offsetGroups(req)
+	asked := distinctOffsets(offsetGroups(req))
 	results := make([]kmsg.OffsetFetchResponseGroup, 0, len(asked))
 	for _, g := range asked {
 		results = append(results, h.fetchOffsets(r, g))

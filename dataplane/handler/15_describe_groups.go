@@ -13,6 +13,7 @@ import (
 // (KIP-430).
 func (h *Handler) describeGroups(r *listener.Request) {
 	req := r.Body.(*kmsg.DescribeGroupsRequest)
+	req.Groups = distinct(req.Groups, self)
 	allowed := *req
 	allowed.Groups = nil
 	for _, g := range req.Groups {

@@ -12,7 +12,7 @@ import (
 // Served by the controller; others answer NOT_CONTROLLER. The reply comes when
 // every live broker has been told of the new leaders or the request's time is
 // up, so that a client may produce at once: many clients take "created" for
-// "usable". Needs Create on the cluster or on the topic's name.
+// "usable". Needs Create on the cluster or on the topic's name (see authorizeChange).
 func (h *Handler) createTopics(r *listener.Request) {
 	req := r.Body.(*kmsg.CreateTopicsRequest)
 	denied := map[string]bool{}
@@ -20,7 +20,7 @@ func (h *Handler) createTopics(r *listener.Request) {
 	rest := *req
 	rest.Topics = nil
 	for _, t := range req.Topics {
-		if all || h.authorize(r, kmsg.ACLOperationCreate, kmsg.ACLResourceTypeTopic, t.Topic) {
+		if all && h.mayTouch(r, t.Topic) || h.authorizeChange(r, kmsg.ACLOperationCreate, t.Topic) {
 			rest.Topics = append(rest.Topics, t)
 		} else {
 			denied[t.Topic] = true
@@ -29,7 +29,6 @@ func (h *Handler) createTopics(r *listener.Request) {
 	ctx, cancel := h.within(req.TimeoutMillis)
 	defer cancel()
 	resp := h.Controller.CreateTopics(ctx, &rest)
-	resp.Version = req.Version
 	var made []string
 	for _, t := range resp.Topics {
 		if t.ErrorCode == 0 && !req.ValidateOnly {

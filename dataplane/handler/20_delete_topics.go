@@ -25,11 +25,8 @@ func (h *Handler) deleteTopics(r *listener.Request) {
 		t.Topic, t.TopicID, t.ErrorCode = name, id, code(err)
 		denied = append(denied, t)
 	}
-	may := func(op kmsg.ACLOperation, name string) bool {
-		return h.authorize(r, op, kmsg.ACLResourceTypeTopic, name)
-	}
 	for _, name := range req.TopicNames {
-		if may(kmsg.ACLOperationDelete, name) {
+		if h.authorizeChange(r, kmsg.ACLOperationDelete, name) {
 			rest.TopicNames = append(rest.TopicNames, name)
 		} else {
 			deny(&name, protocol.UUID{}, kerr.TopicAuthorizationFailed)
@@ -43,18 +40,28 @@ func (h *Handler) deleteTopics(r *listener.Request) {
 			name, known = image.TopicName(t.TopicID)
 		}
 		switch {
-		case !known || (t.Topic == nil && !may(kmsg.ACLOperationDescribe, name)):
+		case t.Topic == nil && t.TopicID == protocol.UUID{}:
+			rest.Topics = append(rest.Topics, t) // refused as a whole, below
+		case !known || (t.Topic == nil && !h.authorize(r, kmsg.ACLOperationDescribe, kmsg.ACLResourceTypeTopic, name)):
 			deny(nil, t.TopicID, kerr.UnknownTopicID)
-		case !may(kmsg.ACLOperationDelete, name):
+		case !h.authorizeChange(r, kmsg.ACLOperationDelete, name):
 			deny(t.Topic, t.TopicID, kerr.TopicAuthorizationFailed)
 		default:
 			rest.Topics = append(rest.Topics, t)
 		}
 	}
+	if !h.Broker.DeleteTopics {
+		for i := range rest.Topics {
+			deny(rest.Topics[i].Topic, rest.Topics[i].TopicID, kerr.TopicDeletionDisabled)
+		}
+		for i := range rest.TopicNames {
+			deny(&rest.TopicNames[i], protocol.UUID{}, kerr.TopicDeletionDisabled)
+		}
+		rest.TopicNames, rest.Topics = nil, nil
+	}
 	ctx, cancel := h.within(req.TimeoutMillis)
 	defer cancel()
 	resp := h.Controller.DeleteTopics(ctx, &rest)
-	resp.Version = req.Version
 	var going []string
 	for _, t := range resp.Topics {
 		if t.ErrorCode == 0 && t.Topic != nil {

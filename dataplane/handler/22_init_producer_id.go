@@ -12,7 +12,8 @@ import (
 // A new producer id with epoch 0 for an idempotent producer, which needs
 // IdempotentWrite on the cluster or Write on any topic (KIP-679). The id comes
 // from this broker's block of ids. Transactions are not served yet: a
-// transactional id is refused.
+// transactional id is refused. An id and epoch that the producer had before (v3,
+// KIP-360) count for transactions only, but come together or not at all.
 func (h *Handler) initProducerID(r *listener.Request) {
 	req := r.Body.(*kmsg.InitProducerIDRequest)
 	resp := req.ResponseKind().(*kmsg.InitProducerIDResponse)
@@ -23,6 +24,10 @@ func (h *Handler) initProducerID(r *listener.Request) {
 	}
 	if req.TransactionalID != nil {
 		fail(kerr.TransactionalIDAuthorizationFailed)
+		return
+	}
+	if req.Version >= 3 && (req.ProducerID < 0) != (req.ProducerEpoch < 0) {
+		fail(kerr.InvalidRequest)
 		return
 	}
 	if !h.authorizeCluster(r, kmsg.ACLOperationIdempotentWrite) &&

@@ -10,6 +10,7 @@ import (
 
 	"penstock/dataplane/config"
 	"penstock/dataplane/listener"
+	"penstock/tenants"
 )
 
 // DescribeConfigs (key 32), versions 1 to 4.
@@ -23,6 +24,7 @@ func (h *Handler) describeConfigs(r *listener.Request) {
 	resp := req.ResponseKind().(*kmsg.DescribeConfigsResponse)
 	ctx, cancel := h.within(0)
 	defer cancel()
+	req.Resources = distinctResources(req.Resources)
 	for i := range req.Resources {
 		in := &req.Resources[i]
 		out := kmsg.NewDescribeConfigsResponseResource()
@@ -44,6 +46,9 @@ func (h *Handler) describeResource(ctx context.Context, r *listener.Request, in 
 		if !h.authorize(r, kmsg.ACLOperationDescribeConfigs, kmsg.ACLResourceTypeTopic, in.ResourceName) {
 			return nil, kerr.TopicAuthorizationFailed
 		}
+		if tenants.CheckTopicName(in.ResourceName) != nil {
+			return nil, kerr.InvalidTopicException
+		}
 		if h.Metadata.Image().Topic(in.ResourceName) == nil {
 			return nil, kerr.UnknownTopicOrPartition
 		}
@@ -59,7 +64,7 @@ func (h *Handler) describeResource(ctx context.Context, r *listener.Request, in 
 		if in.ResourceName == "" {
 			return nil, nil // the cluster-wide dynamic defaults: none are kept yet
 		}
-		if id, err := strconv.ParseInt(in.ResourceName, 10, 32); err != nil || int32(id) != h.BrokerID {
+		if id, err := strconv.ParseInt(in.ResourceName, 10, 32); err != nil || int32(id) != h.BrokerID || strconv.FormatInt(id, 10) != in.ResourceName {
 			return nil, fmt.Errorf("%w: this is broker %d, ask broker %q itself", kerr.InvalidRequest, h.BrokerID, in.ResourceName)
 		}
 		return h.Broker.DescribeBroker(in.ConfigNames), nil

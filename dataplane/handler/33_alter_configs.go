@@ -48,7 +48,7 @@ func (h *Handler) alterResource(r *listener.Request, typ kmsg.ConfigResourceType
 	default:
 		return fmt.Errorf("%w: resources of type %v have no settings here", kerr.InvalidRequest, typ)
 	}
-	if !h.authorize(r, kmsg.ACLOperationAlterConfigs, kmsg.ACLResourceTypeTopic, name) {
+	if !h.authorizeChange(r, kmsg.ACLOperationAlterConfigs, name) {
 		return kerr.TopicAuthorizationFailed
 	}
 	if h.Metadata.Image().Topic(name) == nil {

@@ -9,10 +9,6 @@ import (
 	"penstock/dataplane/listener"
 )
 
-// failedLoginDelay is connection.failed.authentication.delay.ms: a failed login
-// is answered late, so that guessing is slow.
-const failedLoginDelay = 100 * time.Millisecond
-
 // loginTimeout bounds the wait for an issuer's keys when a token names a new one.
 const loginTimeout = 10 * time.Second
 
@@ -40,7 +36,8 @@ func (h *Handler) saslAuthenticate(r *listener.Request) {
 	}
 	if err != nil {
 		resp.ErrorCode, resp.ErrorMessage = code(err), text(err)
-		r.ReplyThenClose(resp, failedLoginDelay, "SASL login failed")
+		// Answered late, so that guessing is slow.
+		r.ReplyThenClose(resp, h.Broker.FailedAuthDelay, "SASL login failed")
 		return
 	}
 	if result.Done {

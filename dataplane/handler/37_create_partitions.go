@@ -16,7 +16,7 @@ func (h *Handler) createPartitions(r *listener.Request) {
 	rest.Topics = nil
 	var denied []kmsg.CreatePartitionsResponseTopic
 	for _, t := range req.Topics {
-		if h.authorize(r, kmsg.ACLOperationAlter, kmsg.ACLResourceTypeTopic, t.Topic) {
+		if h.authorizeChange(r, kmsg.ACLOperationAlter, t.Topic) {
 			rest.Topics = append(rest.Topics, t)
 			continue
 		}
@@ -27,7 +27,6 @@ func (h *Handler) createPartitions(r *listener.Request) {
 	ctx, cancel := h.within(req.TimeoutMillis)
 	defer cancel()
 	resp := h.Controller.CreatePartitions(ctx, &rest)
-	resp.Version = req.Version
 	var grown []string
 	for _, t := range resp.Topics {
 		if t.ErrorCode == 0 && !req.ValidateOnly {

@@ -43,13 +43,16 @@ func (h *Handler) findQuotas(r *listener.Request, req *kmsg.DescribeClientQuotas
 	}
 	want := map[string]kmsg.DescribeClientQuotasRequestComponent{}
 	for _, c := range req.Components {
+		if c.EntityType == "" {
+			return nil, fmt.Errorf("%w: an entity type is empty", kerr.InvalidRequest)
+		}
 		if c.EntityType != entityUser && c.EntityType != entityClient {
 			return nil, fmt.Errorf("%w: quotas for %q are not served", kerr.UnsupportedVersion, c.EntityType)
 		}
 		if _, twice := want[c.EntityType]; twice {
 			return nil, fmt.Errorf("%w: %q is named twice", kerr.InvalidRequest, c.EntityType)
 		}
-		if c.MatchType < 0 || c.MatchType > 2 || (c.MatchType == 0 && c.Match == nil) {
+		if c.MatchType < 0 || c.MatchType > 2 || (c.MatchType == 0) != (c.Match != nil) {
 			return nil, fmt.Errorf("%w: match type %d", kerr.InvalidRequest, c.MatchType)
 		}
 		want[c.EntityType] = c
@@ -194,7 +197,7 @@ func quotaEntity(parts []kmsg.AlterClientQuotasRequestEntryEntity) (QuotaEntity,
 		case p.Type == entityUser || p.Type == entityClient:
 			return q, fmt.Errorf("%w: %q is named twice", kerr.InvalidRequest, p.Type)
 		default:
-			return q, fmt.Errorf("%w: quotas for %q are not served", kerr.UnsupportedVersion, p.Type)
+			return q, fmt.Errorf("%w: quotas for %q are not served", kerr.InvalidRequest, p.Type)
 		}
 	}
 	if q.User == nil && q.ClientID == nil {

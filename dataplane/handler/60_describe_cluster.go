@@ -18,8 +18,11 @@ func (h *Handler) describeCluster(r *listener.Request) {
 	if req.Version >= 1 {
 		resp.EndpointType = req.EndpointType
 		if req.EndpointType != 1 {
-			resp.ErrorCode = kerr.UnsupportedEndpointType.Code
-			resp.ErrorMessage = kmsg.StringPtr("only brokers can be described")
+			err := kerr.UnsupportedEndpointType
+			if req.EndpointType == 2 { // KRaft controllers, which a broker is not
+				err = kerr.MismatchedEndpointType
+			}
+			resp.ErrorCode, resp.ErrorMessage = err.Code, kmsg.StringPtr("only brokers can be described")
 			r.Reply(resp)
 			return
 		}

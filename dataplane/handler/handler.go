@@ -142,6 +142,18 @@ func (h *Handler) authorize(r *listener.Request, op kmsg.ACLOperation, typ kmsg.
 	return h.ACLs.Authorize(r.Conn.Principal(), host(r.Conn), op, typ, name)
 }
 
+// authorizeChange asks for a right to make, change or remove a topic itself. The
+// internal topics belong to the brokers and to who operates them: a rule on "*"
+// must reach neither what is billed nor the settings that committed offsets
+// depend on, so those need ClusterAction as well.
+func (h *Handler) authorizeChange(r *listener.Request, op kmsg.ACLOperation, topic string) bool {
+	return h.authorize(r, op, kmsg.ACLResourceTypeTopic, topic) && h.mayTouch(r, topic)
+}
+
+func (h *Handler) mayTouch(r *listener.Request, topic string) bool {
+	return !isInternal(topic) || h.authorizeCluster(r, kmsg.ACLOperationClusterAction)
+}
+
 // clusterName is the name of the one resource of type Cluster.
 const clusterName = "kafka-cluster"
 
@@ -169,6 +181,16 @@ func User(c *listener.Conn) string {
 		return p[5:]
 	}
 	return p
+}
+
+// metered is whose usage a connection's traffic is, "" if nobody's: brokers and
+// the control plane come in on a listener of their own, and what they move is
+// the service's own business.
+func (h *Handler) metered(c *listener.Conn) string {
+	if len(h.Broker.Listeners) > 1 && c.Listener() == h.Broker.InterBrokerListener {
+		return ""
+	}
+	return c.Principal()
 }
 
 // within bounds blocking work by the request's timeout and the broker's life.

@@ -19,7 +19,11 @@ type Handler func(r *Request)
 // would wait for ever.
 type Budget interface {
 	Acquire(ctx context.Context, n int64) error
+	// Release gives back what one Acquire took.
 	Release(n int64)
+	// Waiting is the number of requests that wait. While it is above 0, a sender
+	// that holds memory must deliver; see stalledRate.
+	Waiting() int
 }
 
 // ConnLimits admits or refuses a new connection; release is called once when
@@ -63,6 +67,10 @@ type Config struct {
 	MaxFrameBeforeAuth int
 	// IdleTimeout is connections.max.idle.ms. Default 10 min; negative is none.
 	IdleTimeout time.Duration
+	// LoginTimeout is how long a connection may take from its start to the login,
+	// whatever it asks meanwhile: strangers must not hold connections for as long
+	// as clients may. Default 30 s.
+	LoginTimeout time.Duration
 	// FrameTimeout is how long a frame may take from its first byte, plus one
 	// second for each 512 KiB of its length; and how long each MiB of it may.
 	// Default 30 s.
@@ -89,6 +97,7 @@ func (cfg Config) withDefaults() Config {
 		}
 	}
 	def(&cfg.IdleTimeout, 10*time.Minute)
+	def(&cfg.LoginTimeout, 30*time.Second)
 	def(&cfg.FrameTimeout, 30*time.Second)
 	def(&cfg.WriteTimeout, 30*time.Second)
 	defInt(&cfg.MaxFrame, 100<<20)

@@ -21,6 +21,7 @@ type Conn struct {
 	Auth any
 
 	l      *Listener
+	start  time.Time
 	nc     net.Conn
 	raw    syscall.RawConn // nil with TLS
 	ctx    context.Context // ends with the connection
@@ -44,7 +45,7 @@ type Conn struct {
 }
 
 func newConn(l *Listener, nc net.Conn) *Conn {
-	c := &Conn{ID: connIDs.Add(1), l: l, nc: nc}
+	c := &Conn{ID: connIDs.Add(1), l: l, nc: nc, start: time.Now()}
 	c.change.L = &c.mu
 	c.ctx, c.cancel = context.WithCancel(l.ctx)
 	if tc, ok := nc.(*net.TCPConn); ok && l.cfg.TLS == nil {

@@ -162,9 +162,9 @@ func TestMemoryStaysBoundedUnderManyHostileConnections(t *testing.T) {
 	var cs []*client
 	for range conns {
 		c := dial(t, l) // promises 6 MB and sends little of it: 240 MB in all
-		c.write(append(size(6<<20), raw(0, 9)[4:]...))
+		c.write(promise(6<<20, readBufferSize))
 		d := dial(t, strangers)
-		d.write(append(size(60<<10), raw(18, 3)[4:]...))
+		d.write(append(append(size(60<<10), raw(18, 3)[4:]...), make([]byte, readBufferSize)...))
 		cs = append(cs, c, d)
 	}
 	waitFor(t, "a connection holds its frame", func() bool { return b.inUse() > 6<<20 })
@@ -188,6 +188,63 @@ func TestMemoryStaysBoundedUnderManyHostileConnections(t *testing.T) {
 	}
 	waitFor(t, "budget free again", func() bool { return b.inUse() == 0 })
 	dial(t, l).call(metadata())
+}
+
+// promise is the beginning of a Produce of n bytes.
+func promise(n int32, sent int) []byte {
+	b := append(size(n), raw(0, 9)[4:]...)
+	return append(b, make([]byte, sent-len(b))...)
+}
+
+func TestAPromiseAloneTakesNoMemory(t *testing.T) {
+	b := newBudget(8 << 20)
+	l := start(t, Config{Budget: b})
+	for range 20 {
+		dial(t, l).write(promise(6<<20, readBufferSize-1))
+	}
+	whole := formatter.AppendRequest(nil, metadata(), 1)
+	for range 20 {
+		dial(t, l).write(whole[:len(whole)-1])
+	}
+	dial(t, l).call(metadata())
+	if n := b.inUse(); n != 0 {
+		t.Errorf("%d bytes are taken by requests that have not come", n)
+	}
+}
+
+func TestAStalledSenderGivesWayToThoseWhoWait(t *testing.T) {
+	b := newBudget(8 << 20)
+	l := start(t, Config{Budget: b})
+	silent := dial(t, l)
+	silent.write(promise(6<<20, 2*readBufferSize))
+	waitFor(t, "the silent one holds its frame", func() bool { return b.inUse() > 6<<20 })
+	time.Sleep(stalledAfter * 3 / 2) // nobody waits: it may take its time
+	if l.Stats().Open != 1 {
+		t.Fatal("a slow sender was cut though nobody waited")
+	}
+	honest := dial(t, l)
+	began := time.Now()
+	go honest.write(formatter.AppendRequest(nil, produce(1, make([]byte, 4<<20)), 1))
+	honest.receive()
+	if took := time.Since(began); took > 4*stalledAfter {
+		t.Errorf("the one who waited was served after %v", took)
+	}
+	silent.mustClose()
+}
+
+func TestAStrangerIsCutWhateverItAsks(t *testing.T) {
+	l := start(t, Config{SASL: true, LoginTimeout: 300 * time.Millisecond, IdleTimeout: -1})
+	silent, chatty := dial(t, l), dial(t, l)
+	for range 5 {
+		chatty.call(apiVersions(3))
+		time.Sleep(20 * time.Millisecond)
+	}
+	chatty.mustClose()
+	silent.mustClose()
+	open := start(t, Config{LoginTimeout: 50 * time.Millisecond})
+	c := dial(t, open)
+	time.Sleep(100 * time.Millisecond)
+	c.call(metadata()) // no login is asked for
 }
 
 func TestSlowSenderIsCutAndItsMemoryFreed(t *testing.T) {

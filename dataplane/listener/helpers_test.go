@@ -188,6 +188,7 @@ type budget struct {
 	mu          sync.Mutex
 	limit, used int64
 	peak        int64
+	waiting     int
 	change      chan struct{}
 }
 
@@ -203,11 +204,19 @@ func (b *budget) Acquire(ctx context.Context, n int64) error {
 			return nil
 		}
 		ch := b.change
+		b.waiting++
 		b.mu.Unlock()
+		var err error
 		select {
 		case <-ch:
 		case <-ctx.Done():
-			return ctx.Err()
+			err = ctx.Err()
+		}
+		b.mu.Lock()
+		b.waiting--
+		b.mu.Unlock()
+		if err != nil {
+			return err
 		}
 	}
 }
@@ -219,5 +228,7 @@ func (b *budget) Release(n int64) {
 	close(b.change)
 	b.change = make(chan struct{})
 }
+
+func (b *budget) Waiting() int { b.mu.Lock(); defer b.mu.Unlock(); return b.waiting }
 
 func (b *budget) inUse() int64 { b.mu.Lock(); defer b.mu.Unlock(); return b.used }

@@ -18,6 +18,11 @@ const (
 	readBufferSize = 4 << 10
 	frameRate      = 512 << 10 // bytes a second that a sender of a large frame must keep up
 	framePart      = 1 << 20   // bytes that must come within FrameTimeout
+	// stalledRate is the least that a sender must deliver in each stalledAfter
+	// while others wait for the memory that its frame holds. It is what framePart
+	// asks for anyway, watched more closely.
+	stalledRate  = 32 << 10
+	stalledAfter = time.Second
 	// baseGrant is taken from the budget for every request, besides its frame.
 	baseGrant = 4 << 10
 )
@@ -84,8 +89,15 @@ func (c *Conn) awaitFrame(br *bufio.Reader) error {
 			if c.l.cfg.IdleTimeout > 0 {
 				deadline = time.Now().Add(c.l.cfg.IdleTimeout)
 			}
+			stranger := !c.Authenticated()
+			if login := c.start.Add(c.l.cfg.LoginTimeout); stranger && (deadline.IsZero() || login.Before(deadline)) {
+				deadline = login
+			}
 			c.nc.SetReadDeadline(deadline)
 			if _, err := br.Peek(1); errors.Is(err, os.ErrDeadlineExceeded) {
+				if stranger {
+					return &closeError{reason: "no login within " + c.l.cfg.LoginTimeout.String()}
+				}
 				if c.unanswered() {
 					continue // the peer waits for us
 				}
@@ -173,6 +185,17 @@ func (c *Conn) check(h protocol.RequestHeader, size int) (*protocol.API, error) 
 }
 
 func (c *Conn) readBody(br *bufio.Reader, r *Request) error {
+	// What fits the read buffer comes before memory is taken: most requests
+	// never hold any while their bytes are under way, and a promise of twelve
+	// bytes takes nothing.
+	if n := min(4+r.Size, readBufferSize); br.Buffered() < n {
+		c.nc.SetReadDeadline(time.Now().Add(c.l.cfg.FrameTimeout))
+		if _, err := br.Peek(n); errors.Is(err, os.ErrDeadlineExceeded) {
+			return &closeError{reason: "frame came too slowly", err: err}
+		} else if err != nil {
+			return err
+		}
+	}
 	granted := int64(r.Size)*int64(r.api.Factor) + baseGrant
 	if err := r.grant(c.ctx, int64(r.Size)+granted); err != nil {
 		return err
@@ -231,19 +254,40 @@ func (c *Conn) readFrame(br *bufio.Reader, frame []byte) error {
 	whole := time.Now().Add(c.l.cfg.FrameTimeout + time.Duration(len(frame))*time.Second/frameRate)
 	for rest := frame; len(rest) > 0; {
 		part := rest[:min(len(rest), framePart)]
-		if br.Buffered() < len(part) {
-			deadline := time.Now().Add(c.l.cfg.FrameTimeout)
-			if whole.Before(deadline) {
-				deadline = whole
-			}
-			c.nc.SetReadDeadline(deadline)
+		deadline := time.Now().Add(c.l.cfg.FrameTimeout)
+		if whole.Before(deadline) {
+			deadline = whole
 		}
-		if _, err := io.ReadFull(br, part); errors.Is(err, os.ErrDeadlineExceeded) {
-			return &closeError{reason: "frame came too slowly", err: err}
-		} else if err != nil {
+		if err := c.readPart(br, part, deadline); err != nil {
 			return err
 		}
 		rest = rest[len(part):]
 	}
 	return nil
+}
+
+// readPart fills part, which must come until the deadline, and steadily while
+// others wait for memory.
+func (c *Conn) readPart(br *bufio.Reader, part []byte, deadline time.Time) error {
+	for {
+		look := time.Now().Add(stalledAfter)
+		if deadline.Before(look) {
+			look = deadline
+		}
+		if br.Buffered() < len(part) {
+			c.nc.SetReadDeadline(look)
+		}
+		n, err := io.ReadFull(br, part)
+		switch {
+		case err == nil:
+			return nil
+		case !errors.Is(err, os.ErrDeadlineExceeded):
+			return err
+		case !time.Now().Before(deadline):
+			return &closeError{reason: "frame came too slowly", err: err}
+		case n < stalledRate && c.l.cfg.Budget != nil && c.l.cfg.Budget.Waiting() > 0:
+			return &closeError{reason: "frame stalled while others wait for memory", err: err}
+		}
+		part = part[n:]
+	}
 }

@@ -30,7 +30,7 @@ type Request struct {
 
 	api     *protocol.API
 	frame   *protocol.Buffer
-	granted int64 // from the budget
+	granted [2]int64 // from the budget: before the frame is read, and before it is decoded
 
 	answered  atomic.Bool
 	localDone atomic.Bool
@@ -242,15 +242,21 @@ func (r *Request) grant(ctx context.Context, n int64) error {
 		if err := b.Acquire(ctx, n); err != nil {
 			return err
 		}
-		r.granted += n
+		if r.granted[0] == 0 {
+			r.granted[0] = n
+		} else {
+			r.granted[1] = n
+		}
 	}
 	return nil
 }
 
 func (r *Request) returnGrant() {
-	if r.granted > 0 {
-		r.Conn.l.cfg.Budget.Release(r.granted)
-		r.granted = 0
+	for i, n := range r.granted {
+		if n > 0 {
+			r.Conn.l.cfg.Budget.Release(n)
+			r.granted[i] = 0
+		}
 	}
 }
 

@@ -3,6 +3,7 @@ package meter
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -182,6 +183,10 @@ func (m *Meter) retry(ctx context.Context, what string, f func(context.Context) 
 	}
 }
 
+// ErrLeft says that the usage topic could not be reached in time: the last usage
+// stays in the file and the next boot publishes it. Nothing is lost.
+var ErrLeft = errors.New("meter: the last usage is left to the next boot")
+
 // publishFinal sends what is on its way and the final record, once.
 func (m *Meter) publishFinal(ctx context.Context) error {
 	if epochs, err := m.finals(); err != nil || len(epochs) > 0 {
@@ -194,7 +199,7 @@ func (m *Meter) publishFinal(ctx context.Context) error {
 		err = m.flush(ctx)
 	}
 	if err != nil {
-		return fmt.Errorf("meter: final usage is left to the next boot: %w", err)
+		return fmt.Errorf("%w: %w", ErrLeft, err)
 	}
 	m.l.put(offFinal, 1)
 	return nil

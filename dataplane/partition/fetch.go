@@ -196,7 +196,7 @@ func (p *Partition) view(req *FetchRequest, part *FetchPart, note bool) view {
 	if part.LastFetchedEpoch >= 0 {
 		epoch, end := p.log.EndOffsetForEpoch(part.LastFetchedEpoch)
 		if epoch < 0 || end < 0 {
-			v.err = kerr.OffsetOutOfRange
+			v.err, v.hw, v.start = kerr.OffsetOutOfRange, -1, -1
 			return v
 		}
 		if epoch < part.LastFetchedEpoch || end < part.Offset {
@@ -205,7 +205,7 @@ func (p *Partition) view(req *FetchRequest, part *FetchPart, note bool) view {
 		}
 	}
 	if part.Offset < v.start || part.Offset > p.end {
-		v.err = kerr.OffsetOutOfRange
+		v.err, v.hw, v.start = kerr.OffsetOutOfRange, -1, -1 // Kafka tells no offsets with an error
 		return v
 	}
 	if r == nil {

@@ -3,3 +3,5 @@
 // the measure of a body before it is decoded, error codes, the hand-built Fetch
 // response of the hot path, and the buffers that frames are read into.
 package protocol
+
+//go:generate go test -run TestCompatibilityDocument . -update

@@ -70,6 +70,20 @@ func (c *cursor) byte() byte {
 
 // varint reads a zigzag varint of up to 10 bytes.
 func (c *cursor) varint() int64 {
+	// Nearly all have one or two bytes, and lie whole in buf.
+	if b := c.buf; len(b) >= 2 {
+		switch {
+		case b[0] < 0x80:
+			c.buf = b[1:]
+			c.pos++
+			return int64(b[0]>>1) ^ -int64(b[0]&1)
+		case b[1] < 0x80:
+			c.buf = b[2:]
+			c.pos += 2
+			u := uint64(b[0]&0x7f) | uint64(b[1])<<7
+			return int64(u>>1) ^ -int64(u&1)
+		}
+	}
 	var u uint64
 	for shift := uint(0); shift < 70; shift += 7 {
 		b := c.byte()
@@ -95,6 +109,11 @@ func (c *cursor) varint32() int32 {
 }
 
 func (c *cursor) skip(n int64) {
+	if n > 0 && n <= int64(len(c.buf)) {
+		c.buf = c.buf[n:]
+		c.pos += n
+		return
+	}
 	for n > 0 {
 		if !c.more() {
 			c.fail(errRecordEOF)

@@ -49,6 +49,7 @@ func testOnce(t *testing.T) {
 	}
 	shared.f = newFolder("shared")
 	shared.Unlock()
+	t.Run("ended", func(t *testing.T) { shared.f.endAtRandomMoments(t) })
 	t.Run("twice", func(t *testing.T) {
 		t.Parallel()
 		f := newFolder("other")
@@ -66,10 +67,9 @@ func testOnce(t *testing.T) {
 			}
 		}
 	})
-	t.Run("after kills", func(t *testing.T) {
+	t.Run("after", func(t *testing.T) {
 		t.Parallel()
 		f := shared.f
-		f.endAtRandomMoments(t)
 		f.once(t)
 		out, err := run(t.Context(), f, 4*time.Minute, "--detach")
 		if err != nil || !strings.Contains(out, "produced by an earlier run") {
@@ -82,7 +82,8 @@ func testOnce(t *testing.T) {
 // endAtRandomMoments starts the service and ends it on its way up.
 func (f *folder) endAtRandomMoments(t *testing.T) {
 	r := random(t)
-	for _, sig := range []syscall.Signal{syscall.SIGKILL, syscall.SIGINT, syscall.SIGKILL, syscall.SIGTERM} {
+	for i := range *starts {
+		sig := []syscall.Signal{syscall.SIGKILL, syscall.SIGINT, syscall.SIGTERM}[i%3]
 		c := command(t.Context(), f, "--once")
 		var out bytes.Buffer
 		c.Stdout, c.Stderr = &out, &out

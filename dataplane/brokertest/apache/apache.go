@@ -9,6 +9,7 @@ import (
 	_ "embed"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"os"
 	"os/exec"
@@ -95,76 +96,149 @@ func Tool(ctx context.Context, version, name string, javaOpts []string, args ...
 	return cmd, nil
 }
 
-// Broker is a running single-node Apache Kafka 4.4 in KRaft mode.
+// Broker is a running Apache Kafka 4.4 in KRaft mode, broker and controller in
+// one process.
 type Broker struct {
 	Addr    string
 	Dir     string
-	Started time.Duration // from exec to the first answer on the port
+	Started time.Duration // from exec to the first answered request
 	cmd     *exec.Cmd
+	began   time.Time
 }
 
-// Start formats dir and starts one broker in it, with a heap of 1 GiB as
-// Kafka's own start script sets it, and waits until it answers. settings are
-// further lines of server.properties.
+// Start runs one broker in dir, see StartCluster.
 func Start(ctx context.Context, dir string, settings ...string) (*Broker, error) {
-	port, err := freePort()
+	all, err := StartCluster(ctx, dir, 1, settings...)
 	if err != nil {
 		return nil, err
 	}
-	ctrl, err := freePort()
-	if err != nil {
-		return nil, err
+	return all[0], nil
+}
+
+// StartCluster formats a folder in dir for each of n brokers and starts them,
+// each with a heap of 1 GiB as Kafka's own start script sets it, and waits until
+// every one answers. settings are further lines of every server.properties.
+func StartCluster(ctx context.Context, dir string, n int, settings ...string) (all []*Broker, err error) {
+	defer func() {
+		if err != nil {
+			for _, b := range all {
+				err = errors.Join(err, b.Stop())
+			}
+		}
+	}()
+	ports := make([]int, 2*n)
+	for i := range ports {
+		if ports[i], err = freePort(); err != nil {
+			return nil, err
+		}
 	}
-	lines := append([]string{
-		"process.roles=broker,controller", "node.id=1",
-		fmt.Sprintf("listeners=PLAINTEXT://127.0.0.1:%d,CONTROLLER://127.0.0.1:%d", port, ctrl),
-		fmt.Sprintf("advertised.listeners=PLAINTEXT://127.0.0.1:%d", port),
-		"controller.listener.names=CONTROLLER", fmt.Sprintf("controller.quorum.voters=1@127.0.0.1:%d", ctrl),
-		"log.dirs=" + filepath.Join(dir, "data"),
-		"offsets.topic.replication.factor=1", "transaction.state.log.replication.factor=1", "transaction.state.log.min.isr=1",
-		"share.coordinator.state.topic.replication.factor=1", "share.coordinator.state.topic.min.isr=1",
-		"group.initial.rebalance.delay.ms=0",
-	}, settings...)
-	props := filepath.Join(dir, "server.properties")
-	if err := os.WriteFile(props, []byte(strings.Join(lines, "\n")+"\n"), 0o644); err != nil {
-		return nil, err
+	var voters []string
+	for i := range n {
+		voters = append(voters, fmt.Sprintf("%d@127.0.0.1:%d", i+1, ports[n+i]))
 	}
-	format, err := Tool(ctx, V44, "format", nil, "format", "-t", "MkU3OEVBNTcwNTJENDM2Qg", "-c", props)
-	if err != nil {
-		return nil, err
+	rf := min(n, 3)
+	var props []string
+	for i := range n {
+		home := filepath.Join(dir, fmt.Sprintf("kafka-%d", i+1))
+		if err := os.MkdirAll(home, 0o755); err != nil {
+			return nil, err
+		}
+		lines := append([]string{
+			"process.roles=broker,controller", fmt.Sprintf("node.id=%d", i+1),
+			fmt.Sprintf("listeners=PLAINTEXT://127.0.0.1:%d,CONTROLLER://127.0.0.1:%d", ports[i], ports[n+i]),
+			fmt.Sprintf("advertised.listeners=PLAINTEXT://127.0.0.1:%d", ports[i]),
+			"controller.listener.names=CONTROLLER", "controller.quorum.voters=" + strings.Join(voters, ","),
+			"log.dirs=" + filepath.Join(home, "data"),
+			fmt.Sprintf("offsets.topic.replication.factor=%d", rf),
+			fmt.Sprintf("transaction.state.log.replication.factor=%d", rf), "transaction.state.log.min.isr=1",
+			fmt.Sprintf("share.coordinator.state.topic.replication.factor=%d", rf), "share.coordinator.state.topic.min.isr=1",
+			"group.initial.rebalance.delay.ms=0",
+		}, settings...)
+		file := filepath.Join(home, "server.properties")
+		if err := os.WriteFile(file, []byte(strings.Join(lines, "\n")+"\n"), 0o644); err != nil {
+			return nil, err
+		}
+		format, err := Tool(ctx, V44, "format", nil, "format", "-t", "MkU3OEVBNTcwNTJENDM2Qg", "-c", file)
+		if err != nil {
+			return nil, err
+		}
+		if out, err := format.CombinedOutput(); err != nil {
+			return nil, fmt.Errorf("formatting Apache Kafka: %w\n%s", err, out)
+		}
+		props = append(props, file)
 	}
-	if out, err := format.CombinedOutput(); err != nil {
-		return nil, fmt.Errorf("formatting Apache Kafka: %w\n%s", err, out)
+	for i, file := range props {
+		b, err := launch(ctx, file, fmt.Sprintf("127.0.0.1:%d", ports[i]))
+		if err != nil {
+			return all, err
+		}
+		all = append(all, b)
 	}
+	for _, b := range all {
+		if err := b.await(ctx); err != nil {
+			return all, err
+		}
+	}
+	return all, nil
+}
+
+func launch(ctx context.Context, props, addr string) (*Broker, error) {
 	heap := []string{"-Xms1g", "-Xmx1g", "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20", "-XX:InitiatingHeapOccupancyPercent=35", "-XX:+ExplicitGCInvokesConcurrent"}
 	cmd, err := Tool(ctx, V44, "broker", heap, props)
 	if err != nil {
 		return nil, err
 	}
+	dir := filepath.Dir(props)
 	out, err := os.Create(filepath.Join(dir, "broker.log"))
 	if err != nil {
 		return nil, err
 	}
 	defer out.Close()
 	cmd.Stdout, cmd.Stderr = out, out
-	began := time.Now()
-	if err := cmd.Start(); err != nil {
-		return nil, err
-	}
-	b := &Broker{Addr: fmt.Sprintf("127.0.0.1:%d", port), Dir: dir, cmd: cmd}
-	for time.Since(began) < time.Minute {
-		if conn, err := net.DialTimeout("tcp", b.Addr, time.Second); err == nil {
-			conn.Close()
-			b.Started = time.Since(began)
-			return b, nil
+	b := &Broker{Addr: addr, Dir: dir, cmd: cmd, began: time.Now()}
+	return b, cmd.Start()
+}
+
+// await waits for the first answer.
+func (b *Broker) await(ctx context.Context) error {
+	var last error
+	for time.Since(b.began) < time.Minute {
+		if last = Answers(b.Addr); last == nil {
+			b.Started = time.Since(b.began)
+			return nil
 		}
 		select {
 		case <-ctx.Done():
-			return nil, errors.Join(ctx.Err(), b.Stop())
-		case <-time.After(20 * time.Millisecond):
+			return ctx.Err()
+		case <-time.After(5 * time.Millisecond): // a port has no event to await
 		}
 	}
-	return nil, errors.Join(fmt.Errorf("Apache Kafka did not answer on %s within a minute, see %s", b.Addr, out.Name()), b.Stop())
+	return fmt.Errorf("Apache Kafka did not answer on %s within a minute, see %s: %w", b.Addr, filepath.Join(b.Dir, "broker.log"), last)
+}
+
+// Answers connects to a broker of any make and asks for its API versions: a port
+// may be bound long before somebody serves it.
+func Answers(addr string) error {
+	conn, err := net.DialTimeout("tcp", addr, time.Second)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	if err := conn.SetDeadline(time.Now().Add(30 * time.Second)); err != nil {
+		return err
+	}
+	// ApiVersions v0, correlation id 1, no client id.
+	if _, err := conn.Write([]byte{0, 0, 0, 10, 0, 18, 0, 0, 0, 0, 0, 1, 0xff, 0xff}); err != nil {
+		return err
+	}
+	var head [10]byte // length, correlation id, error code
+	if _, err := io.ReadFull(conn, head[:]); err != nil {
+		return err
+	}
+	if head[7] != 1 || head[8] != 0 || head[9] != 0 {
+		return fmt.Errorf("unexpected answer % x", head)
+	}
+	return nil
 }
 
 // PID is the Java process.

@@ -3,11 +3,11 @@ package main
 import (
 	"bufio"
 	"encoding/binary"
-	"errors"
 	"fmt"
 	"io"
 	"net"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kerr"
@@ -71,49 +71,162 @@ func (c *conn) do(req kmsg.Request) (kmsg.Response, error) {
 	return resp, resp.ReadFrom(body)
 }
 
-// createTopic makes the topic and waits until every partition has a leader.
-func createTopic(addr, topic string, partitions int32) error {
-	c, err := dial(addr)
+// createTopic makes the topic on any of the brokers and waits until every
+// partition has a leader and all its replicas in sync.
+func createTopic(t *target, topic string, partitions int32, config map[string]string) error {
+	c, err := dial(t.addrs[0])
 	if err != nil {
+		return err
+	}
+	defer c.Close()
+	if c, err = c.controller(); err != nil {
 		return err
 	}
 	defer c.Close()
 	create := kmsg.NewPtrCreateTopicsRequest()
 	create.SetVersion(5)
 	create.TimeoutMillis = 30_000
-	t := kmsg.NewCreateTopicsRequestTopic()
-	t.Topic, t.NumPartitions, t.ReplicationFactor = topic, partitions, 1
-	create.Topics = append(create.Topics, t)
+	ct := kmsg.NewCreateTopicsRequestTopic()
+	ct.Topic, ct.NumPartitions, ct.ReplicationFactor = topic, partitions, int16(len(t.addrs))
+	for k, v := range config {
+		cc := kmsg.NewCreateTopicsRequestTopicConfig()
+		cc.Name, cc.Value = k, &v
+		ct.Configs = append(ct.Configs, cc)
+	}
+	create.Topics = append(create.Topics, ct)
 	resp, err := c.do(create)
 	if err != nil {
 		return err
 	}
-	if err := kerr.ErrorForCode(resp.(*kmsg.CreateTopicsResponse).Topics[0].ErrorCode); err != nil && !errors.Is(err, kerr.TopicAlreadyExists) {
+	if r := resp.(*kmsg.CreateTopicsResponse).Topics[0]; r.ErrorCode != 0 {
+		return fmt.Errorf("creating topic %s: %w", topic, kerr.ErrorForCode(r.ErrorCode))
+	}
+	for _, addr := range t.addrs {
+		if err := awaitMetadata(addr, topic, func(m *kmsg.MetadataResponse) bool {
+			ready := len(m.Topics[0].Partitions) == int(partitions)
+			for _, p := range m.Topics[0].Partitions {
+				ready = ready && p.ErrorCode == 0 && p.Leader >= 0 && len(p.ISR) == len(t.addrs)
+			}
+			return ready
+		}); err != nil {
+			return err
+		}
+	}
+	led, err := leaders(t.addrs[0], topic)
+	if err != nil {
 		return err
 	}
-	for deadline := time.Now().Add(30 * time.Second); ; {
-		meta := kmsg.NewPtrMetadataRequest()
-		meta.SetVersion(7)
-		mt := kmsg.NewMetadataRequestTopic()
-		mt.Topic = &topic
-		meta.Topics = append(meta.Topics, mt)
-		resp, err := c.do(meta)
+	for p, addr := range led {
+		if err := awaitLeading(addr, topic, int32(p)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// awaitLeading waits until the leader serves the partition: metadata may be ahead
+// of the replica.
+func awaitLeading(addr, topic string, partition int32) error {
+	c, err := dial(addr)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	req := kmsg.NewPtrListOffsetsRequest()
+	req.SetVersion(1)
+	rt := kmsg.NewListOffsetsRequestTopic()
+	rt.Topic = topic
+	rp := kmsg.NewListOffsetsRequestTopicPartition()
+	rp.Partition, rp.Timestamp = partition, -1
+	rt.Partitions = append(rt.Partitions, rp)
+	req.Topics = append(req.Topics, rt)
+	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(20 * time.Millisecond) {
+		resp, err := c.do(req)
 		if err != nil {
 			return err
 		}
-		found := resp.(*kmsg.MetadataResponse).Topics[0]
-		ready := len(found.Partitions) == int(partitions)
-		for _, p := range found.Partitions {
-			ready = ready && p.ErrorCode == 0 && p.Leader >= 0
-		}
-		if ready {
+		r := resp.(*kmsg.ListOffsetsResponse).Topics[0].Partitions[0]
+		if r.ErrorCode == 0 {
 			return nil
 		}
 		if time.Now().After(deadline) {
-			return fmt.Errorf("topic %s has no leaders after 30 s", topic)
+			return fmt.Errorf("%s does not lead %s-%d: %w", addr, topic, partition, kerr.ErrorForCode(r.ErrorCode))
 		}
-		time.Sleep(50 * time.Millisecond) // metadata has no event to await
 	}
+}
+
+// controller is a connection to the broker that creates topics, as it says of itself.
+func (c *conn) controller() (*conn, error) {
+	m, err := c.metadata("")
+	if err != nil {
+		return nil, err
+	}
+	for _, b := range m.Brokers {
+		if b.NodeID == m.ControllerID {
+			return dial(net.JoinHostPort(b.Host, strconv.Itoa(int(b.Port))))
+		}
+	}
+	return nil, fmt.Errorf("no controller among %d brokers", len(m.Brokers))
+}
+
+// metadata asks for one topic, or with an empty name for the brokers only.
+func (c *conn) metadata(topic string) (*kmsg.MetadataResponse, error) {
+	req := kmsg.NewPtrMetadataRequest()
+	req.SetVersion(7)
+	req.Topics = []kmsg.MetadataRequestTopic{}
+	if topic != "" {
+		mt := kmsg.NewMetadataRequestTopic()
+		mt.Topic = &topic
+		req.Topics = append(req.Topics, mt)
+	}
+	resp, err := c.do(req)
+	if err != nil {
+		return nil, err
+	}
+	return resp.(*kmsg.MetadataResponse), nil
+}
+
+// awaitMetadata polls, since metadata has no event to wait for.
+func awaitMetadata(addr, topic string, ready func(*kmsg.MetadataResponse) bool) error {
+	c, err := dial(addr)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(20 * time.Millisecond) {
+		m, err := c.metadata(topic)
+		if err != nil {
+			return err
+		}
+		if ready(m) {
+			return nil
+		}
+		if time.Now().After(deadline) {
+			return fmt.Errorf("broker %s has not got ready within 30 s (topic %q)", addr, topic)
+		}
+	}
+}
+
+// leaders are the addresses of the leaders by partition.
+func leaders(addr, topic string) ([]string, error) {
+	c, err := dial(addr)
+	if err != nil {
+		return nil, err
+	}
+	defer c.Close()
+	m, err := c.metadata(topic)
+	if err != nil {
+		return nil, err
+	}
+	out := make([]string, len(m.Topics[0].Partitions))
+	for _, p := range m.Topics[0].Partitions {
+		for _, b := range m.Brokers {
+			if b.NodeID == p.Leader {
+				out[p.Partition] = net.JoinHostPort(b.Host, strconv.Itoa(int(b.Port)))
+			}
+		}
+	}
+	return out, nil
 }
 
 func percentile(d []time.Duration, p float64) float64 {

@@ -1,12 +1,15 @@
-// Command bench measures one Penstock broker against one Apache Kafka 4.4
-// broker on the same machine in the same run: alternately, after an equal
-// warm-up, with ready-made batches so that the client costs little. It prints
-// the median of each figure and the ratio; below 1 is better for us in every
-// row but MB/s. Run it by `make bench`.
+// Command bench measures Penstock against Apache Kafka 4.4 on the same machine
+// in the same run, one broker each and then three. Both run side by side and are
+// loaded in turns, a few seconds each, so that what else the machine does hits
+// both; every load is run unmeasured first. Ready-made batches keep the client's cost
+// low. It prints the median of each figure with its extremes,
+// and the ratio of the medians; below 1 is better for us in every row but MB/s.
+// Run it by `make bench`.
 package main
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"os"
@@ -17,7 +20,7 @@ import (
 	"time"
 )
 
-// figures are the results of one round against one broker, by row name.
+// figures are the results of one run, by row name.
 type figures map[string]float64
 
 // rows in the order of the table; higher says which way is better.
@@ -39,16 +42,25 @@ var rows = []struct {
 	{"produce single, p99", "ms", false},
 	{"end to end at 2,000 records/s, p50", "ms", false},
 	{"end to end at 2,000 records/s, p99", "ms", false},
+	{"3 brokers, RF 3, acks=all: produce", "MB/s", true},
+	{"3 brokers: produce, CPU of all", "s/GB", false},
+	{"3 brokers: produce, p99", "ms", false},
+	{"3 brokers: end to end at 1,000 records/s, p50", "ms", false},
+	{"3 brokers: end to end at 1,000 records/s, p99", "ms", false},
+	{"3 brokers: idle CPU of all", "% of a core", false},
+	{"3 brokers: memory of the largest (RSS after the load)", "MB", false},
 }
 
 func main() {
 	var o options
 	flag.StringVar(&o.broker, "broker", "bin/penstock-broker", "our broker's binary")
-	flag.IntVar(&o.rounds, "rounds", 3, "rounds against each broker, alternating")
-	flag.Int64Var(&o.produceBytes, "bytes", 1<<30, "record bytes of the produce and fetch runs; as much again is the warm-up")
-	flag.IntVar(&o.singles, "singles", 100_000, "requests of the single-record run")
-	flag.DurationVar(&o.latency, "latency", 10*time.Second, "length of the end-to-end run")
-	only := flag.String("only", "", "measure only `kafka` or `penstock`")
+	flag.IntVar(&o.rounds, "rounds", 3, "measured runs of each load against each make, in turns")
+	flag.Int64Var(&o.produceBytes, "bytes", 400e6, "record bytes of one produce run; a fetch run reads all that was produced")
+	flag.IntVar(&o.singles, "singles", 50_000, "requests of the single-record run")
+	flag.DurationVar(&o.latency, "latency", 5*time.Second, "length of the end-to-end run")
+	flag.BoolVar(&o.cluster, "cluster", true, "measure three brokers, too")
+	flag.BoolVar(&o.single, "single", true, "measure one broker")
+	only := flag.String("only", "", "measure only one make: kafka or penstock")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
@@ -64,29 +76,95 @@ type options struct {
 	produceBytes int64
 	singles      int
 	latency      time.Duration
+	single       bool
+	cluster      bool
+}
+
+// starter brings up that many brokers in a folder.
+type starter func(ctx context.Context, o options, dir string, brokers int) (*target, error)
+
+// contestant is one of the two makes.
+type contestant struct {
+	name  string
+	start starter
+	t     *target
+	rows  []figures
+}
+
+// step is one load: run measures it against a target that has been warmed up.
+type step struct {
+	warm int  // unmeasured runs before; Java compiles what is hot
+	once bool // one measurement is enough
+	run  func(ctx context.Context, o options, t *target, f figures) error
 }
 
 func run(ctx context.Context, o options, only string) error {
-	targets := []struct {
-		name  string
-		start func(context.Context, options, string) (*target, error)
-	}{{"kafka", startKafka}, {"penstock", startPenstock}}
-	results := map[string][]figures{}
-	for round := range o.rounds {
-		for _, t := range targets {
-			if only != "" && only != t.name {
-				continue
-			}
-			began := time.Now()
-			f, err := measure(ctx, o, t.start)
-			if err != nil {
-				return fmt.Errorf("round %d, %s: %w", round+1, t.name, err)
-			}
-			results[t.name] = append(results[t.name], f)
-			fmt.Fprintf(os.Stderr, "round %d of %d, %s: %.0f s\n", round+1, o.rounds, t.name, time.Since(began).Seconds())
+	var all []*contestant
+	for _, c := range []*contestant{{name: "kafka", start: startKafka}, {name: "penstock", start: startPenstock}} {
+		if only == "" || only == c.name {
+			all = append(all, c)
 		}
 	}
+	if o.single {
+		// Each start is of a new broker; the last ones stay for the loads.
+		for range o.rounds - 1 {
+			if err := compete(ctx, o, all, 1, startSteps); err != nil {
+				return err
+			}
+		}
+		if err := compete(ctx, o, all, 1, slices.Concat(startSteps, singleSteps)); err != nil {
+			return err
+		}
+	}
+	if o.cluster {
+		if err := compete(ctx, o, all, 3, clusterSteps); err != nil {
+			return err
+		}
+	}
+	results := map[string][]figures{}
+	for _, c := range all {
+		results[c.name] = c.rows
+	}
 	print(results)
+	return nil
+}
+
+// compete starts a cluster of each make in a new folder, runs the steps in turns
+// and stops them.
+func compete(ctx context.Context, o options, all []*contestant, brokers int, steps []step) (err error) {
+	dir, err := os.MkdirTemp("", "penstock-bench")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir)
+	for _, c := range all {
+		if c.t, err = c.start(ctx, o, dir, brokers); err != nil {
+			return fmt.Errorf("%s: %w", c.name, err)
+		}
+		defer func() { err = errors.Join(err, c.t.stop()) }()
+		if err := c.t.whole(); err != nil {
+			return fmt.Errorf("%s: %w", c.name, err)
+		}
+	}
+	for i, s := range steps {
+		began := time.Now()
+		rounds := o.rounds
+		if s.once {
+			rounds = 1
+		}
+		for round := range s.warm + rounds {
+			for _, c := range all {
+				f := figures{}
+				if err := s.run(ctx, o, c.t, f); err != nil {
+					return fmt.Errorf("%s: %w", c.name, err)
+				}
+				if round >= s.warm {
+					c.rows = append(c.rows, f)
+				}
+			}
+		}
+		fmt.Fprintf(os.Stderr, "%d brokers, step %d of %d: %.0f s\n", brokers, i+1, len(steps), time.Since(began).Seconds())
+	}
 	return nil
 }
 
@@ -95,24 +173,66 @@ func print(results map[string][]figures) {
 	fmt.Fprintln(w, "| figure\t| unit\t| Kafka 4.4\t| Penstock\t| ratio\t| better\t|")
 	fmt.Fprintln(w, "|"+strings.Repeat("---\t|", 6))
 	for _, r := range rows {
+		if !measured(results, r.name) {
+			continue
+		}
 		k, p := median(results["kafka"], r.name), median(results["penstock"], r.name)
 		verdict := "no"
 		if (r.higher && p >= k) || (!r.higher && p <= k) {
 			verdict = "yes"
 		}
-		fmt.Fprintf(w, "| %s\t| %s\t| %.2f\t| %.2f\t| %.2f\t| %s\t|\n", r.name, r.unit, k, p, p/k, verdict)
+		fmt.Fprintf(w, "| %s\t| %s\t| %s\t| %s\t| %.2f\t| %s\t|\n", r.name, r.unit, spread(results["kafka"], r.name), spread(results["penstock"], r.name), p/k, verdict)
 	}
 	w.Flush()
+}
+
+func measured(results map[string][]figures, name string) bool {
+	for _, rounds := range results {
+		for _, f := range rounds {
+			if _, ok := f[name]; ok {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 func median(rounds []figures, name string) float64 {
 	var v []float64
 	for _, f := range rounds {
-		v = append(v, f[name])
+		if x, ok := f[name]; ok {
+			v = append(v, x)
+		}
 	}
 	if len(v) == 0 {
 		return 0
 	}
 	slices.Sort(v)
 	return v[len(v)/2]
+}
+
+// spread is the median with the smallest and the largest figure.
+func spread(rounds []figures, name string) string {
+	var v []float64
+	for _, f := range rounds {
+		if x, ok := f[name]; ok {
+			v = append(v, x)
+		}
+	}
+	if len(v) == 0 {
+		return "-"
+	}
+	return fmt.Sprintf("%s (%s..%s)", short(median(rounds, name)), short(slices.Min(v)), short(slices.Max(v)))
+}
+
+// short gives three digits, which is more than such figures are good for.
+func short(v float64) string {
+	switch {
+	case v >= 100:
+		return fmt.Sprintf("%.0f", v)
+	case v >= 10:
+		return fmt.Sprintf("%.1f", v)
+	default:
+		return fmt.Sprintf("%.2f", v)
+	}
 }

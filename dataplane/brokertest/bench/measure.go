@@ -6,11 +6,14 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"os"
+	"slices"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
+	"golang.org/x/sys/unix"
 
 	"penstock/dataplane/recordbatch"
 )
@@ -23,66 +26,106 @@ const (
 	inFlight   = 5
 )
 
-// measure starts one broker in a new folder, runs every load against it and
-// stops it.
-func measure(ctx context.Context, o options, start func(context.Context, options, string) (*target, error)) (f figures, err error) {
-	dir, err := os.MkdirTemp("", "penstock-bench")
-	if err != nil {
-		return nil, err
+// load is one produce run.
+type load struct {
+	topic    string
+	requests int
+	records  int // in each request's one batch
+	acks     int16
+}
+
+// startSteps measure the start and what a broker holds that has done nothing.
+var startSteps = []step{{once: true, run: func(ctx context.Context, _ options, t *target, f figures) (err error) {
+	f["start to answering"] = float64(t.started.Microseconds()) / 1000
+	if err := pause(ctx, 3*time.Second); err != nil {
+		return err
 	}
-	defer os.RemoveAll(dir)
-	t, err := start(ctx, o, dir)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { err = errors.Join(err, t.stop()) }()
-	f = figures{"start to answering": float64(t.started.Microseconds()) / 1000}
-	time.Sleep(3 * time.Second) // idle memory is what stays when nothing happens
-	if f["idle memory (RSS after start)"], err = t.rss(); err != nil {
-		return nil, err
-	}
-	if err := createTopic(t.addr, topic, partitions); err != nil {
-		return nil, err
-	}
-	batches := int(o.produceBytes / (perBatch * recordSize))
-	for _, step := range []func() error{
-		func() error { _, err := produce(ctx, t, topic, batches, perBatch, inFlight); return err }, // warm-up
-		func() error {
-			r, err := produce(ctx, t, topic, batches, perBatch, inFlight)
-			f["produce, 100 x 1 KiB batches, acks=1"] = r.mbs
-			f["produce, broker CPU"] = r.cpuPerGB
-			f["produce, p99"] = r.p99
+	f["idle memory (RSS after start)"], err = t.rss()
+	return err
+}}}
+
+// singleSteps load one broker.
+var singleSteps = []step{
+	{once: true, run: func(_ context.Context, _ options, t *target, _ figures) error {
+		return createTopic(t, topic, partitions, nil)
+	}},
+	{warm: 3, run: func(ctx context.Context, o options, t *target, f figures) error {
+		r, err := produce(ctx, t, load{topic: topic, requests: int(o.produceBytes / (perBatch * recordSize)), records: perBatch, acks: 1})
+		f["produce, 100 x 1 KiB batches, acks=1"] = r.mbs
+		f["produce, broker CPU"] = r.cpuPerGB
+		f["produce, p99"] = r.p99
+		return err
+	}},
+	{warm: 2, run: func(ctx context.Context, _ options, t *target, f figures) error {
+		r, err := fetch(ctx, t, topic)
+		f["fetch from page cache"] = r.mbs
+		f["fetch, broker CPU"] = r.cpuPerGB
+		f["fetch, p99"] = r.p99
+		return err
+	}},
+	{warm: 3, run: func(ctx context.Context, o options, t *target, f figures) error {
+		r, err := produce(ctx, t, load{topic: topic, requests: o.singles, records: 1, acks: 1})
+		f["produce, single 1 KiB records"] = r.mbs
+		f["produce single, broker CPU"] = r.cpu.Seconds() * 1e6 / float64(o.singles)
+		f["produce single, p99"] = r.p99
+		return err
+	}},
+	{warm: 2, run: func(ctx context.Context, o options, t *target, f figures) (err error) {
+		f["end to end at 2,000 records/s, p50"], f["end to end at 2,000 records/s, p99"], err = endToEnd(ctx, t, 2000, 1, o.latency)
+		return err
+	}},
+	{once: true, run: func(ctx context.Context, _ options, t *target, f figures) (err error) {
+		if err := pause(ctx, 10*time.Second); err != nil {
 			return err
-		},
-		func() error { _, err := fetch(ctx, t, topic, 0); return err }, // warm-up
-		func() error {
-			r, err := fetch(ctx, t, topic, 0)
-			f["fetch from page cache"] = r.mbs
-			f["fetch, broker CPU"] = r.cpuPerGB
-			f["fetch, p99"] = r.p99
-			return err
-		},
-		func() error { _, err := produce(ctx, t, topic, o.singles, 1, inFlight); return err }, // warm-up
-		func() error {
-			r, err := produce(ctx, t, topic, o.singles, 1, inFlight)
-			f["produce, single 1 KiB records"] = r.mbs
-			f["produce single, broker CPU"] = r.cpu.Seconds() * 1e6 / float64(o.singles)
-			f["produce single, p99"] = r.p99
-			return err
-		},
-		func() error { return endToEnd(ctx, t, o.latency, f) },
-	} {
-		if err := step(); err != nil {
-			return nil, err
 		}
-	}
+		f["idle memory (RSS after the load, 10 s idle)"], err = t.rss()
+		return err
+	}},
+}
+
+// clusterSteps load three brokers with three replicas of every partition: a
+// request is answered when all that are in sync have it, which at least two must be.
+var clusterSteps = []step{
+	{once: true, run: func(_ context.Context, _ options, t *target, _ figures) error {
+		return createTopic(t, topic, partitions, map[string]string{"min.insync.replicas": "2"})
+	}},
+	{warm: 3, run: func(ctx context.Context, o options, t *target, f figures) error {
+		r, err := produce(ctx, t, load{topic: topic, requests: int(o.produceBytes / 4 / (perBatch * recordSize)), records: perBatch, acks: -1})
+		f["3 brokers, RF 3, acks=all: produce"] = r.mbs
+		f["3 brokers: produce, CPU of all"] = r.cpuPerGB
+		f["3 brokers: produce, p99"] = r.p99
+		return err
+	}},
+	{warm: 2, run: func(ctx context.Context, o options, t *target, f figures) (err error) {
+		f["3 brokers: end to end at 1,000 records/s, p50"], f["3 brokers: end to end at 1,000 records/s, p99"], err = endToEnd(ctx, t, 1000, -1, o.latency)
+		return err
+	}},
+	{once: true, run: func(ctx context.Context, _ options, t *target, f figures) error {
+		const idle = 10 * time.Second
+		before, err := t.cpu()
+		if err != nil {
+			return err
+		}
+		if err := pause(ctx, idle); err != nil {
+			return err
+		}
+		after, err := t.cpu()
+		if err != nil {
+			return err
+		}
+		f["3 brokers: idle CPU of all"] = 100 * (after - before).Seconds() / idle.Seconds()
+		f["3 brokers: memory of the largest (RSS after the load)"], err = t.rss()
+		return err
+	}},
+}
+
+func pause(ctx context.Context, d time.Duration) error {
 	select {
 	case <-ctx.Done():
-		return nil, ctx.Err()
-	case <-time.After(10 * time.Second):
+		return ctx.Err()
+	case <-time.After(d):
+		return nil
 	}
-	f["idle memory (RSS after the load, 10 s idle)"], err = t.rss()
-	return f, err
 }
 
 type result struct {
@@ -93,6 +136,8 @@ type result struct {
 // metered runs a load and returns what it cost the broker. work returns the
 // record bytes moved and the latency of each request.
 func metered(t *target, work func() (int64, []time.Duration, error)) (result, error) {
+	// What earlier runs have left to be written to disk must not slow this one.
+	unix.Sync()
 	before, err := t.cpu()
 	if err != nil {
 		return result{}, err
@@ -123,10 +168,10 @@ func batch(records int) ([]byte, error) {
 	return recordbatch.Build(recordbatch.BuildOptions{ProducerID: -1, ProducerEpoch: -1, BaseSequence: -1}, recs)
 }
 
-func produceFrame(topic string, partition int32, records []byte) []byte {
+func produceFrame(topic string, partition int32, acks int16, records []byte) []byte {
 	req := kmsg.NewPtrProduceRequest()
 	req.SetVersion(8)
-	req.Acks, req.TimeoutMillis = 1, 30_000
+	req.Acks, req.TimeoutMillis = acks, 30_000
 	rt := kmsg.NewProduceRequestTopic()
 	rt.Topic = topic
 	rp := kmsg.NewProduceRequestTopicPartition()
@@ -136,78 +181,108 @@ func produceFrame(topic string, partition int32, records []byte) []byte {
 	return encode(req)
 }
 
-// produce sends n requests of one ready-made batch each, in flight at a time.
-func produce(ctx context.Context, t *target, topic string, n, records, flight int) (result, error) {
-	b, err := batch(records)
+// produce sends the load's requests over one connection to each leader, a few of
+// them in flight on each.
+func produce(ctx context.Context, t *target, l load) (result, error) {
+	b, err := batch(l.records)
 	if err != nil {
 		return result{}, err
 	}
-	var frames [partitions][]byte
-	for p := range frames {
-		frames[p] = produceFrame(topic, int32(p), b)
-	}
-	c, err := dial(t.addr)
+	led, err := leaders(t.addrs[0], l.topic)
 	if err != nil {
 		return result{}, err
 	}
-	defer c.Close()
-	stopped := context.AfterFunc(ctx, func() { c.Close() })
+	frames := map[string][][]byte{}
+	for p, addr := range led {
+		frames[addr] = append(frames[addr], produceFrame(l.topic, int32(p), l.acks, b))
+	}
+	var conns []*conn
+	var each [][][]byte
+	for addr, fs := range frames {
+		c, err := dial(addr)
+		if err != nil {
+			return result{}, err
+		}
+		defer c.Close()
+		conns, each = append(conns, c), append(each, fs)
+	}
+	stopped := context.AfterFunc(ctx, func() {
+		for _, c := range conns {
+			c.Close()
+		}
+	})
 	defer stopped()
 	return metered(t, func() (int64, []time.Duration, error) {
-		sent := make(chan time.Time, flight)
-		failed := make(chan error, 1)
-		go func() {
-			defer close(sent)
-			for i := range n {
-				sent <- time.Now()
-				if err := c.send(frames[i%partitions]); err != nil {
-					failed <- err
-					return
-				}
-			}
-		}()
-		latencies := make([]time.Duration, 0, n)
-		resp := kmsg.NewPtrProduceResponse()
-		resp.SetVersion(8)
-		var body, buf []byte
-		for range n {
-			var err error
-			if body, buf, err = c.receive(buf, false); err != nil {
-				select {
-				case err = <-failed:
-				default:
-				}
-				return 0, nil, err
-			}
-			latencies = append(latencies, time.Since(<-sent))
-			if err := resp.ReadFrom(body); err != nil {
-				return 0, nil, err
-			}
-			if err := kerr.ErrorForCode(resp.Topics[0].Partitions[0].ErrorCode); err != nil {
-				return 0, nil, err
-			}
+		var wg sync.WaitGroup
+		latencies, errs := make([][]time.Duration, len(conns)), make([]error, len(conns))
+		for i, c := range conns {
+			wg.Go(func() {
+				// Each leader gets a share by the number of its partitions.
+				latencies[i], errs[i] = c.produce(each[i], l.requests*len(each[i])/len(led))
+			})
 		}
-		return int64(n) * int64(records) * recordSize, latencies, nil
+		wg.Wait()
+		all := slices.Concat(latencies...)
+		return int64(len(all)) * int64(l.records) * recordSize, all, errors.Join(errs...)
 	})
 }
 
-// fetch reads the whole topic once with a consumer's default limits.
-func fetch(ctx context.Context, t *target, topic string, from int64) (result, error) {
-	c, err := dial(t.addr)
+// produce sends n requests, the frames in turn, and reads the answers.
+func (c *conn) produce(frames [][]byte, n int) ([]time.Duration, error) {
+	slots, sent := make(chan struct{}, inFlight), make(chan time.Time, inFlight)
+	failed := make(chan error, 1)
+	go func() {
+		for i := range n {
+			slots <- struct{}{} // the wait for a slot is no latency of the broker
+			sent <- time.Now()
+			if err := c.send(frames[i%len(frames)]); err != nil {
+				failed <- err
+				return
+			}
+		}
+	}()
+	latencies := make([]time.Duration, 0, n)
+	resp := kmsg.NewPtrProduceResponse()
+	resp.SetVersion(8)
+	var body, buf []byte
+	for range n {
+		var err error
+		if body, buf, err = c.receive(buf, false); err != nil {
+			select {
+			case err = <-failed:
+			default:
+			}
+			return nil, err
+		}
+		latencies = append(latencies, time.Since(<-sent))
+		<-slots
+		if err := resp.ReadFrom(body); err != nil {
+			return nil, err
+		}
+		if err := kerr.ErrorForCode(resp.Topics[0].Partitions[0].ErrorCode); err != nil {
+			return nil, err
+		}
+	}
+	return latencies, nil
+}
+
+// fetch reads the whole topic of one broker once with a consumer's default limits.
+func fetch(ctx context.Context, t *target, topic string) (result, error) {
+	c, err := dial(t.addrs[0])
 	if err != nil {
 		return result{}, err
 	}
 	defer c.Close()
 	stopped := context.AfterFunc(ctx, func() { c.Close() })
 	defer stopped()
-	req := fetchRequest(topic, from)
+	req := fetchRequest(topic, partitions)
 	return metered(t, func() (int64, []time.Duration, error) {
 		var total int64
 		var latencies []time.Duration
 		var buf []byte
 		resp := kmsg.NewPtrFetchResponse()
 		resp.SetVersion(req.Version)
-		for {
+		for more := true; more; {
 			began := time.Now()
 			if err := c.send(encode(req)); err != nil {
 				return 0, nil, err
@@ -225,24 +300,28 @@ func fetch(ctx context.Context, t *target, topic string, from int64) (result, er
 			if err != nil {
 				return 0, nil, err
 			}
-			if got == 0 {
-				return total, latencies, nil
-			}
 			total += got
+			// Asking once more at the end would only measure the long poll.
+			more = false
+			for _, p := range resp.Topics[0].Partitions {
+				more = more || req.Topics[0].Partitions[p.Partition].FetchOffset < p.HighWatermark
+			}
 		}
+		return total, latencies, nil
 	})
 }
 
-func fetchRequest(topic string, from int64) *kmsg.FetchRequest {
+// fetchRequest asks for the first so many partitions from their start.
+func fetchRequest(topic string, partitions int32) *kmsg.FetchRequest {
 	req := kmsg.NewPtrFetchRequest()
 	req.SetVersion(11)
 	req.ReplicaID, req.MaxWaitMillis, req.MinBytes, req.MaxBytes = -1, 500, 1, 50<<20
 	req.SessionEpoch = -1
 	rt := kmsg.NewFetchRequestTopic()
 	rt.Topic = topic
-	for p := range int32(partitions) {
+	for p := range partitions {
 		rp := kmsg.NewFetchRequestTopicPartition()
-		rp.Partition, rp.FetchOffset, rp.PartitionMaxBytes, rp.CurrentLeaderEpoch = p, from, 1<<20, -1
+		rp.Partition, rp.FetchOffset, rp.PartitionMaxBytes, rp.CurrentLeaderEpoch = p, 0, 1<<20, -1
 		rt.Partitions = append(rt.Partitions, rp)
 	}
 	req.Topics = append(req.Topics, rt)
@@ -271,39 +350,49 @@ func advance(req *kmsg.FetchRequest, resp *kmsg.FetchResponse) (int64, error) {
 	return got, nil
 }
 
-// endToEnd produces single records at a steady rate and measures from before
-// the send to the record's arrival at a consumer that polls all the while.
-func endToEnd(ctx context.Context, t *target, length time.Duration, f figures) error {
-	const name, rate = "bench-latency", 2000
-	if err := createTopic(t.addr, name, partitions); err != nil {
-		return err
+// endToEnd produces single records to one partition at a steady rate and measures
+// from before the send to the record's arrival at a consumer that polls all the
+// while. The first two seconds are the warm-up and do not count.
+func endToEnd(ctx context.Context, t *target, rate int, acks int16, length time.Duration) (p50, p99 float64, err error) {
+	name := fmt.Sprintf("bench-latency-%d", time.Now().UnixNano())
+	var config map[string]string
+	if acks == -1 {
+		config = map[string]string{"min.insync.replicas": "2"}
 	}
-	n := int(length.Seconds() * rate)
-	sent := make([]time.Time, n)
+	if err := createTopic(t, name, 1, config); err != nil {
+		return 0, 0, err
+	}
+	led, err := leaders(t.addrs[0], name)
+	if err != nil {
+		return 0, 0, err
+	}
+	warm := 2 * rate
+	n := warm + int(length.Seconds()*float64(rate))
+	sent := make([]atomic.Int64, n) // nanoseconds since began
 	b, err := batch(1)
 	if err != nil {
-		return err
+		return 0, 0, err
 	}
-	frame := produceFrame(name, 0, b)
-	producer, err := dial(t.addr)
+	frame := produceFrame(name, 0, acks, b)
+	producer, err := dial(led[0])
 	if err != nil {
-		return err
+		return 0, 0, err
 	}
 	defer producer.Close()
-	consumer, err := dial(t.addr)
+	consumer, err := dial(led[0])
 	if err != nil {
-		return err
+		return 0, 0, err
 	}
 	defer consumer.Close()
 	stopped := context.AfterFunc(ctx, func() { producer.Close(); consumer.Close() })
 	defer stopped()
 
 	errs := make(chan error, 2)
-	began := time.Now().Add(100 * time.Millisecond)
+	began := time.Now()
 	go func() {
 		for i := range n {
-			time.Sleep(time.Until(began.Add(time.Duration(i) * time.Second / rate)))
-			sent[i] = time.Now()
+			time.Sleep(time.Until(began.Add(time.Duration(i) * time.Second / time.Duration(rate))))
+			sent[i].Store(int64(time.Since(began)))
 			if err := producer.send(frame); err != nil {
 				errs <- err
 				return
@@ -312,46 +401,61 @@ func endToEnd(ctx context.Context, t *target, length time.Duration, f figures) e
 		errs <- nil
 	}()
 	go func() {
-		var buf []byte
+		resp := kmsg.NewPtrProduceResponse()
+		resp.SetVersion(8)
+		var body, buf []byte
 		for range n {
 			var err error
-			if _, buf, err = producer.receive(buf, false); err != nil {
+			if body, buf, err = producer.receive(buf, false); err == nil {
+				err = resp.ReadFrom(body)
+			}
+			if err == nil {
+				err = kerr.ErrorForCode(resp.Topics[0].Partitions[0].ErrorCode)
+			}
+			if err != nil {
+				consumer.Close() // it would wait for ever
 				errs <- err
 				return
 			}
 		}
 		errs <- nil
 	}()
+	latencies, err := consumer.arrivals(fetchRequest(name, 1), n, began, sent)
+	if err != nil {
+		producer.Close()
+	}
+	if err := errors.Join(err, <-errs, <-errs); err != nil {
+		return 0, 0, fmt.Errorf("end to end: %w", err)
+	}
+	latencies = latencies[warm:]
+	return percentile(latencies, 0.5), percentile(latencies, 0.99), nil
+}
+
+// arrivals consumes n records and returns how long each has taken.
+func (c *conn) arrivals(req *kmsg.FetchRequest, n int, began time.Time, sent []atomic.Int64) ([]time.Duration, error) {
 	latencies := make([]time.Duration, 0, n)
-	req := fetchRequest(name, 0)
 	resp := kmsg.NewPtrFetchResponse()
 	resp.SetVersion(req.Version)
-	var buf []byte
+	var body, buf []byte
+	var err error
 	for len(latencies) < n {
-		if err := consumer.send(encode(req)); err != nil {
-			return err
+		if err := c.send(encode(req)); err != nil {
+			return nil, err
 		}
-		body, grown, err := consumer.receive(buf, false)
-		if err != nil {
-			return err
+		if body, buf, err = c.receive(buf, false); err != nil {
+			return nil, err
 		}
-		buf = grown
-		now := time.Now()
+		now := time.Since(began)
 		if err := resp.ReadFrom(body); err != nil {
-			return err
+			return nil, err
 		}
 		before := req.Topics[0].Partitions[0].FetchOffset
 		if _, err := advance(req, resp); err != nil {
-			return err
+			return nil, err
 		}
 		for o := before; o < req.Topics[0].Partitions[0].FetchOffset; o++ {
-			latencies = append(latencies, now.Sub(sent[o]))
+			latencies = append(latencies, now-time.Duration(sent[o].Load()))
 		}
 	}
-	if err := errors.Join(<-errs, <-errs); err != nil {
-		return fmt.Errorf("end to end: %w", err)
-	}
-	f["end to end at 2,000 records/s, p50"] = percentile(latencies, 0.5)
-	f["end to end at 2,000 records/s, p99"] = percentile(latencies, 0.99)
-	return nil
+	return latencies, nil
 }

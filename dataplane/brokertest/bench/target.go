@@ -13,79 +13,131 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kmsg"
+
 	"penstock/dataplane/brokertest/apache"
 	"penstock/dataplane/coordination/zktest"
 )
 
-// target is one running broker under measurement.
+// target is a running cluster under measurement, of one broker or several.
 type target struct {
-	addr    string
-	pid     int
-	started time.Duration
+	addrs   []string
+	pids    []int
+	started time.Duration // of the first broker: from exec to its first answer
 	stop    func() error
 }
 
-func startKafka(ctx context.Context, _ options, dir string) (*target, error) {
-	b, err := apache.Start(ctx, dir)
+func startKafka(ctx context.Context, _ options, dir string, brokers int) (*target, error) {
+	all, err := apache.StartCluster(ctx, dir, brokers)
 	if err != nil {
 		return nil, err
 	}
-	return &target{addr: b.Addr, pid: b.PID(), started: b.Started, stop: b.Stop}, nil
+	t := &target{started: all[0].Started, stop: func() (err error) {
+		for _, b := range all {
+			err = errors.Join(err, b.Stop())
+		}
+		return err
+	}}
+	for _, b := range all {
+		t.addrs, t.pids = append(t.addrs, b.Addr), append(t.pids, b.PID())
+	}
+	return t, nil
 }
 
-// startPenstock runs our broker as one process of its own, with a ZooKeeper
-// whose cost counts for nobody.
-func startPenstock(ctx context.Context, o options, dir string) (*target, error) {
+// startPenstock runs our brokers as processes of their own, with a ZooKeeper
+// whose cost counts for nobody. Settings are the defaults, as Kafka's are.
+func startPenstock(ctx context.Context, o options, dir string, brokers int) (_ *target, err error) {
 	zk, err := zktest.Start()
 	if err != nil {
 		return nil, err
 	}
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return nil, err
-	}
-	addr := l.Addr().String()
-	l.Close()
-	props := filepath.Join(dir, "server.properties")
-	text := fmt.Sprintf("broker.id=0\nlisteners=PLAINTEXT://%[1]s\nadvertised.listeners=PLAINTEXT://%[1]s\nlog.dirs=%[2]s\nzookeeper.connect=%[3]s/bench\noffsets.topic.replication.factor=1\n",
-		addr, filepath.Join(dir, "data"), zk.Addr())
-	if err := os.WriteFile(props, []byte(text), 0o600); err != nil {
-		return nil, err
-	}
-	out, err := os.Create(filepath.Join(dir, "broker.log"))
-	if err != nil {
-		return nil, err
-	}
-	defer out.Close()
-	cmd := exec.CommandContext(ctx, o.broker, "--config", props)
-	cmd.Stdout, cmd.Stderr = out, out
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	began := time.Now()
-	if err := cmd.Start(); err != nil {
-		return nil, err
-	}
-	stop := func() error {
-		_ = cmd.Process.Signal(syscall.SIGTERM)
-		err := cmd.Wait()
+	var cmds []*exec.Cmd
+	t := &target{stop: func() (err error) {
+		for _, c := range cmds {
+			_ = c.Process.Signal(syscall.SIGTERM)
+		}
+		for _, c := range cmds {
+			kill := time.AfterFunc(20*time.Second, func() { _ = c.Process.Kill() })
+			err = errors.Join(err, c.Wait())
+			kill.Stop()
+		}
 		zk.Stop()
 		return err
-	}
-	for {
-		if c, err := net.Dial("tcp", addr); err == nil {
-			c.Close()
-			break
+	}}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, t.stop())
 		}
-		if time.Since(began) > 30*time.Second {
-			return nil, errors.Join(fmt.Errorf("no answer on %s, see %s", addr, out.Name()), stop())
+	}()
+	for id := range brokers {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			return nil, err
 		}
-		time.Sleep(time.Millisecond) // the port has no event to await
+		addr := l.Addr().String()
+		l.Close()
+		home := filepath.Join(dir, fmt.Sprintf("penstock-%d", id))
+		if err := os.MkdirAll(home, 0o755); err != nil {
+			return nil, err
+		}
+		props := filepath.Join(home, "server.properties")
+		text := fmt.Sprintf("broker.id=%[1]d\nlisteners=PLAINTEXT://%[2]s\nadvertised.listeners=PLAINTEXT://%[2]s\nlog.dirs=%[3]s\nzookeeper.connect=%[4]s/bench\noffsets.topic.replication.factor=%[5]d\n",
+			id, addr, filepath.Join(home, "data"), zk.Addr(), min(brokers, 3))
+		if err := os.WriteFile(props, []byte(text), 0o600); err != nil {
+			return nil, err
+		}
+		out, err := os.Create(filepath.Join(home, "broker.log"))
+		if err != nil {
+			return nil, err
+		}
+		cmd := exec.CommandContext(ctx, o.broker, "--config", props)
+		cmd.Stdout, cmd.Stderr = out, out
+		cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+		began := time.Now()
+		err = cmd.Start()
+		out.Close()
+		if err != nil {
+			return nil, err
+		}
+		cmds = append(cmds, cmd)
+		for {
+			if err = apache.Answers(addr); err == nil {
+				break
+			}
+			if time.Since(began) > 30*time.Second {
+				return nil, fmt.Errorf("no answer on %s, see %s: %w", addr, out.Name(), err)
+			}
+			time.Sleep(time.Millisecond) // the port has no event to await
+		}
+		if id == 0 {
+			t.started = time.Since(began)
+		}
+		t.addrs, t.pids = append(t.addrs, addr), append(t.pids, cmd.Process.Pid)
 	}
-	return &target{addr: addr, pid: cmd.Process.Pid, started: time.Since(began), stop: stop}, nil
+	return t, nil
 }
 
-// cpu is the user and system time that the process has used.
-func (t *target) cpu() (time.Duration, error) {
-	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", t.pid))
+// whole waits until every broker knows all others.
+func (t *target) whole() error {
+	for _, addr := range t.addrs {
+		if err := awaitMetadata(addr, "", func(m *kmsg.MetadataResponse) bool { return len(m.Brokers) == len(t.addrs) && m.ControllerID >= 0 }); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// cpu is the user and system time that the brokers have used.
+func (t *target) cpu() (sum time.Duration, err error) {
+	for _, pid := range t.pids {
+		d, perr := processCPU(pid)
+		sum, err = sum+d, errors.Join(err, perr)
+	}
+	return sum, err
+}
+
+func processCPU(pid int) (time.Duration, error) {
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
 		return 0, err
 	}
@@ -97,12 +149,18 @@ func (t *target) cpu() (time.Duration, error) {
 	return time.Duration(user+system) * tick, errors.Join(err1, err2)
 }
 
-// rss is the process's resident memory in MB (10^6 bytes).
-func (t *target) rss() (float64, error) {
-	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/statm", t.pid))
-	if err != nil {
-		return 0, err
+// rss is the resident memory of the largest broker in MB (10^6 bytes).
+func (t *target) rss() (largest float64, err error) {
+	for _, pid := range t.pids {
+		b, err := os.ReadFile(fmt.Sprintf("/proc/%d/statm", pid))
+		if err != nil {
+			return 0, err
+		}
+		pages, err := strconv.ParseInt(strings.Fields(string(b))[1], 10, 64)
+		if err != nil {
+			return 0, err
+		}
+		largest = max(largest, float64(pages*int64(os.Getpagesize()))/1e6)
 	}
-	pages, err := strconv.ParseInt(strings.Fields(string(b))[1], 10, 64)
-	return float64(pages*int64(os.Getpagesize())) / 1e6, err
+	return largest, nil
 }

@@ -74,8 +74,12 @@ func run(args []string) error {
 		return err
 	}
 	log.Info("serving", "broker", cfg.ID)
-	<-ctx.Done()
+	select {
+	case <-ctx.Done():
+	case err = <-b.Failed():
+		log.Error("stopping, since this broker cannot go on", "error", err)
+	}
 	stop() // a second signal ends the process at once
 	log.Info("stopping")
-	return b.Stop()
+	return errors.Join(err, b.Stop())
 }
