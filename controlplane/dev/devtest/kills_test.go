@@ -247,12 +247,12 @@ func (f *folder) processesAreWhole(t *testing.T) {
 	files, _ := filepath.Glob(filepath.Join(f.dir, "brokers", "*", "*", "launch.json"))
 	for _, file := range files {
 		config := filepath.Join(filepath.Dir(file), "server.properties")
-		all, supervisors := running("penstock-broker", "--config\x00"+config), running("penstock-broker", "supervise", "--config\x00"+config)
+		all, supervisors := running("penstock-broker\x00", "--config\x00"+config), running("penstock-broker\x00", "supervise", "--config\x00"+config)
 		if len(all) != 2 || len(supervisors) != 1 {
 			t.Errorf("%s: processes %v, of which supervisors %v", config, all, supervisors)
 		}
 	}
-	if all := running("penstock-broker", f.dir+"/"); len(all) != 2*len(files) {
+	if all := running("penstock-broker\x00", f.dir+"/"); len(all) != 2*len(files) {
 		t.Errorf("%d processes of %d brokers", len(all), len(files))
 	}
 	if in, err := dev.ReadInfo(f.dir); err != nil || len(running("penstock-control", f.dir+"/")) != 1 {
