@@ -5,6 +5,7 @@ GO          ?= go
 BIN         := bin
 ARGS        ?=
 DIR         ?= .penstock
+VENV        ?= $(HOME)/.cache/penstock-compat
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
 
 .DEFAULT_GOAL := help
@@ -44,8 +45,10 @@ test-race: deps ## all tests once more with the race detector, nothing from the 
 bench: build ## compare with Apache Kafka: needs Java 17 and Maven
 	$(GO) run ./dataplane/brokertest/bench $(ARGS)
 
-compat: build deps ## other makes' clients against the service: needs kcat, Python's confluent-kafka, Java 17 and Maven
-	$(GO) test -count=1 -timeout 20m -tags compat -v -run TestCompat ./dataplane/brokertest
+compat: deps ## other makes' clients against the service: needs kcat, Python's venv, Java 17 and Maven
+	@[ -x $(VENV)/bin/pip ] || python3 -m venv $(VENV)
+	@$(VENV)/bin/python -c 'import confluent_kafka' 2>/dev/null || $(VENV)/bin/pip install -q confluent-kafka
+	PYTHON=$(VENV)/bin/python $(GO) test -count=1 -timeout 20m -tags compat -v -run TestCompat ./controlplane/dev/devtest
 
 compat-kafka: deps ## the black-box suite against Apache Kafka, and its tools over our logs: needs Java 17 and Maven
 	$(GO) test -count=1 -timeout 20m -tags compat -v -run 'TestBlackBoxOfApacheKafka|TestKafkaReadsOurLogs' ./dataplane/brokertest

@@ -1,0 +1,5 @@
+package devtest
+
+import "testing"
+
+func testHostile(t *testing.T) {}
