@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"time"
 
 	"penstock/controlplane/provision"
 	"penstock/internal/process"
@@ -46,10 +47,12 @@ func (s *Service) runBare(ctx context.Context) error {
 		}
 		addrs[i] = st.ClientAddr
 	}
+	bounded, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
 	for i, addr := range addrs {
-		err := until(ctx, "broker "+strconv.Itoa(i), func(context.Context) error { return brokerAnswers(addr) })
+		err := until(bounded, "broker "+strconv.Itoa(i), func(context.Context) error { return brokerAnswers(addr) })
 		if err != nil {
-			return err
+			return fmt.Errorf("%w; see %s", err, s.f.path(brokersDir, bareCluster, strconv.Itoa(i), "broker.log"))
 		}
 	}
 	// Supervisors keep the brokers; who keeps the supervisors is this.

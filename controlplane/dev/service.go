@@ -72,6 +72,9 @@ func Run(ctx context.Context, o Options) (err error) {
 		return err
 	}
 	f := folder(dir)
+	if err := checkBinaries(o); err != nil {
+		return err
+	}
 	if err := os.MkdirAll(f.path("log"), 0o700); err != nil {
 		return err
 	}
@@ -105,6 +108,9 @@ func Run(ctx context.Context, o Options) (err error) {
 	stopSignals := s.onSignals(cancel)
 	defer stopSignals()
 
+	if err := s.checkSettings(ctx); err != nil {
+		return err
+	}
 	defer s.stop()
 	if err := s.prepare(); err != nil {
 		return err

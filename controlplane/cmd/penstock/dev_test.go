@@ -35,6 +35,8 @@ func TestMain(m *testing.M) {
 			return
 		case "supervise":
 			os.Exit(supervise.Main(os.Args[2:], os.Stderr))
+		case "--check":
+			return
 		case "--config":
 			playBroker(os.Args[2])
 			return

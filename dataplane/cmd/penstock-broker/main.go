@@ -1,9 +1,11 @@
 // Command penstock-broker runs one broker from a Kafka server.properties file:
 //
 //	penstock-broker --config server.properties [--override key=value ...]
+//	penstock-broker --check --config server.properties [--override key=value ...]
 //	penstock-broker supervise --config server.properties [...]
 //
-// The second form is a parent that starts the first and keeps it running.
+// The second form only says what is wrong with the settings; the third is a
+// parent that starts the first and keeps it running.
 // SIGTERM and SIGINT stop the broker in order; its leaders are moved away first.
 package main
 
@@ -49,6 +51,7 @@ func (o *overrides) Set(s string) error {
 func run(args []string) error {
 	flags := flag.NewFlagSet("penstock-broker", flag.ContinueOnError)
 	file := flags.String("config", "", "server.properties file")
+	check := flags.Bool("check", false, "only read the settings and say what is wrong with them")
 	level := slog.LevelInfo
 	flags.TextVar(&level, "log-level", slog.LevelInfo, "DEBUG, INFO, WARN or ERROR")
 	var over overrides
@@ -62,6 +65,12 @@ func run(args []string) error {
 	cfg, err := config.Load(*file, over)
 	if err != nil {
 		return err
+	}
+	if *check {
+		for _, w := range cfg.Warnings() {
+			fmt.Fprintln(os.Stderr, w)
+		}
+		return nil
 	}
 	log := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: level}))
 	for _, w := range cfg.Warnings() {
