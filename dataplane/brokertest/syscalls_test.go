@@ -9,6 +9,7 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -42,13 +43,14 @@ func fill(t *testing.T, c *Cluster, topic string, records, size int) (bytes int6
 	if err := cl.Flush(ctx); err != nil {
 		t.Fatal(err)
 	}
-	return hook.n
+	return hook.n.Load()
 }
 
-type producedBytes struct{ n int64 }
+// producedBytes counts on the client's goroutines, one a broker.
+type producedBytes struct{ n atomic.Int64 }
 
 func (h *producedBytes) OnProduceBatchWritten(_ kgo.BrokerMetadata, _ string, _ int32, m kgo.ProduceBatchMetrics) {
-	h.n += int64(m.CompressedBytes)
+	h.n.Add(int64(m.CompressedBytes))
 }
 
 func drain(t *testing.T, c *Cluster, topic string, records int) {
