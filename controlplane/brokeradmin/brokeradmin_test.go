@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"go.uber.org/goleak"
 
@@ -240,4 +241,15 @@ func TestOptionsCanRead(t *testing.T) {
 		t.Fatal(err)
 	}
 	cl.Close()
+}
+
+// A topic that needs all brokers is refused while one of them is being started
+// again: the broker counts those that live, and the wish is none the worse.
+func TestTooFewBrokersJustNowIsNotForGood(t *testing.T) {
+	if err := fmt.Errorf("create topic quakes: %w", kerr.InvalidReplicationFactor); Permanent(err) {
+		t.Errorf("%v is taken for a refusal for good", err)
+	}
+	if err := fmt.Errorf("create topic quakes: %w", kerr.InvalidConfig); !Permanent(err) {
+		t.Errorf("%v is tried again and again", err)
+	}
 }
