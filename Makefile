@@ -9,10 +9,10 @@ VENV        ?= $(HOME)/.cache/penstock-compat
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
 
 .DEFAULT_GOAL := help
-.PHONY: help build deps run stop test test-race bench compat lint fmt generate clean
+.PHONY: help build deps run stop test test-race bench compat compat-kafka lint fmt generate clean
 
 help: ## show this
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 build: ## build bin/penstock, bin/penstock-control and bin/penstock-broker
 	$(GO) build -o $(BIN)/ ./controlplane/cmd/... ./dataplane/cmd/...
@@ -49,6 +49,9 @@ compat: deps ## other makes' clients against the service: needs kcat, Python's v
 	@[ -x $(VENV)/bin/pip ] || python3 -m venv $(VENV)
 	@$(VENV)/bin/python -c 'import confluent_kafka' 2>/dev/null || $(VENV)/bin/pip install -q confluent-kafka
 	PYTHON=$(VENV)/bin/python $(GO) test -count=1 -timeout 20m -tags compat -v -run TestCompat ./controlplane/dev/devtest
+
+compat-kafka: deps ## the black-box suite against Apache Kafka, and its tools over our logs: needs Java 17 and Maven
+	$(GO) test -count=1 -timeout 20m -tags compat -v -run 'TestBlackBoxOfApacheKafka|TestKafkaReadsOurLogs' ./dataplane/brokertest
 
 lint: ## go vet and staticcheck
 	$(GO) vet ./...

@@ -104,6 +104,7 @@ func (b *Broker) bind(context.Context) error {
 			OnLocalDone: b.chargeRequest, OnSent: b.chargeNetwork,
 			MaxFrame: b.cfg.SocketRequestMaxBytes, MaxFrameBeforeAuth: b.cfg.SASLMaxReceiveBytes, IdleTimeout: b.cfg.ConnectionsMaxIdle, Logger: b.log,
 		}
+		lc.ClientsOnly = len(b.cfg.Listeners) > 1 && e.Name != b.cfg.InterBrokerListener
 		if lc.IdleTimeout == 0 {
 			lc.IdleTimeout = -1
 		}

@@ -40,6 +40,10 @@ func TestBlackBox(t *testing.T) {
 	if !b.kafka {
 		b.addr = Start(t, Options{}).Brokers[0].Addr
 	}
+	runBlackBox(t, b)
+}
+
+func runBlackBox(t *testing.T, b *target) {
 	b.run = fmt.Sprintf("%x", time.Now().UnixNano()&0xffffffff)
 	for _, area := range blackBox {
 		for _, c := range area {

@@ -42,6 +42,7 @@ type Node struct {
 	Addr       string // of the first listener
 	Properties string // its server.properties
 	LogDir     string
+	ZK         *zktest.Proxy // to ZooKeeper; nil unless the Options ask for it
 
 	c      *Cluster
 	frozen bool // its process is stopped by SIGSTOP
@@ -60,6 +61,8 @@ type Options struct {
 	// that define its listeners, given free ports as many as Ports says.
 	Ports     int
 	Listeners func(id int, ports []int) []string
+	// Proxies puts a proxy between each broker and ZooKeeper.
+	Proxies bool
 	// Wrap puts words before the broker's command line, strace for one.
 	Wrap []string
 }
@@ -129,9 +132,14 @@ func Start(t testing.TB, o Options) *Cluster {
 		ports := freePorts(t, o.Ports)
 		n := &Node{ID: int32(id), c: c, Addr: fmt.Sprintf("127.0.0.1:%d", ports[0]), LogDir: filepath.Join(dir, fmt.Sprintf("data-%d", id))}
 		n.Properties = filepath.Join(dir, fmt.Sprintf("broker-%d.properties", id))
+		ensemble := zk.Addr()
+		if o.Proxies {
+			n.ZK = zktest.NewProxy(t, zk)
+			ensemble = n.ZK.Addr()
+		}
 		lines := []string{
 			fmt.Sprintf("broker.id=%d", id), "log.dirs=" + n.LogDir,
-			fmt.Sprintf("zookeeper.connect=%s%s", zk.Addr(), c.chroot), "zookeeper.session.timeout.ms=4000",
+			fmt.Sprintf("zookeeper.connect=%s%s", ensemble, c.chroot), "zookeeper.session.timeout.ms=4000",
 			fmt.Sprintf("offsets.topic.replication.factor=%d", rf), "offsets.topic.num.partitions=4",
 			fmt.Sprintf("default.replication.factor=%d", rf), "num.partitions=4", "group.initial.rebalance.delay.ms=0",
 		}

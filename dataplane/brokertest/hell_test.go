@@ -250,6 +250,19 @@ func TestFramesFromHell(t *testing.T) {
 			_, _ = w.Write(append(wirebytes.BigEndian.AppendUint32(nil, 100<<20), rawFrame(0, 11)[4:]...))
 		}
 	})
+	part("large requests between brokers from a client", func(t *testing.T) {
+		for _, a := range protocol.APIs() {
+			if a.Has(protocol.InterBroker) {
+				w := mallory()
+				b := resized(slices.Concat(rawFrame(a.Key, a.Max), make([]byte, 64<<10)))
+				_, _ = w.Write(b)
+				if got, err := w.frame(); !errors.Is(err, errClosed) {
+					t.Errorf("%s: %x, %v", a.Name, got, err)
+				}
+				w.Close()
+			}
+		}
+	})
 	part("frames that drip", func(t *testing.T) {
 		whole := format.AppendRequest(nil, sample(t, 3, "orders", ""), 1)
 		w := mallory()

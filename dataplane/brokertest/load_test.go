@@ -32,7 +32,7 @@ type load struct {
 func startLoad(c *Cluster, topic string) *load {
 	l := &load{c: c, topic: topic, done: make(chan struct{}), last: time.Now()}
 	l.acked = map[string]bool{}
-	l.cl = c.Client(kgo.DefaultProduceTopic(topic), kgo.ProducerLinger(time.Millisecond), kgo.RecordDeliveryTimeout(2*time.Minute),
+	l.cl = c.Client(kgo.DefaultProduceTopic(topic), kgo.ProducerLinger(time.Millisecond), kgo.RecordDeliveryTimeout(2*time.Minute), kgo.ProducerBatchMaxBytes(20_000),
 		kgo.ProduceRequestTimeout(5*time.Second), kgo.DialTimeout(2*time.Second), kgo.RequestTimeoutOverhead(2*time.Second), kgo.MetadataMinAge(100*time.Millisecond))
 	ctx, cancel := context.WithCancel(context.Background())
 	l.stop = cancel

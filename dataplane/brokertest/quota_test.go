@@ -83,7 +83,7 @@ func TestQuotas(t *testing.T) {
 		wg.Wait()
 		in.at = append(in.at, in2.at...)
 		for name, m := range map[string]*meter{"produce": &in, "fetch": &out} {
-			got := m.rate(end.Add(-9*time.Second), end)
+			got := m.rate(end.Add(-9 * time.Second))
 			t.Logf("%s: %.0f bytes/s of %d", name, got, rate)
 			if got > 1.1*rate || got < 0.9*rate {
 				t.Errorf("%s: %.0f bytes/s, want %d within 10 %%", name, got, rate)
@@ -192,21 +192,27 @@ type passed struct {
 
 func (m *meter) add(n int) { m.at = append(m.at, passed{time.Now(), n}) }
 
-// rate is the bytes per second between two times: the slope of the line through
-// what had passed at each of many moments. Throttled traffic comes in bursts,
-// and where the ends of the stretch fall would decide too much.
-func (m *meter) rate(from, to time.Time) float64 {
+// rate is the bytes per second after from. Throttled traffic comes in bursts,
+// each paid for by the pause that follows it, and a stretch that cuts one counts
+// too much or too little: so it reaches from the end of the first of the three
+// longest pauses to that of the last.
+func (m *meter) rate(from time.Time) float64 {
 	slices.SortFunc(m.at, func(a, b passed) int { return a.when.Compare(b.when) })
-	var sum, n, sx, sy, sxx, sxy float64
-	i := 0
-	for t := from; t.Before(to); t = t.Add(10 * time.Millisecond) {
-		for ; i < len(m.at) && m.at[i].when.Before(t); i++ {
-			sum += float64(m.at[i].bytes)
-		}
-		x := t.Sub(from).Seconds()
-		n, sx, sy, sxx, sxy = n+1, sx+x, sy+sum, sxx+x*x, sxy+x*sum
+	at := slices.DeleteFunc(slices.Clone(m.at), func(p passed) bool { return p.when.Before(from) })
+	if len(at) < 5 {
+		return 0
 	}
-	return (n*sxy - sx*sy) / (n*sxx - sx*sx)
+	after := make([]int, len(at)-1) // a pause
+	for i := range after {
+		after[i] = i + 1
+	}
+	slices.SortFunc(after, func(i, j int) int { return int(at[j].when.Sub(at[j-1].when) - at[i].when.Sub(at[i-1].when)) })
+	first, last := slices.Min(after[:3]), slices.Max(after[:3])
+	sum := 0
+	for _, p := range at[first:last] {
+		sum += p.bytes
+	}
+	return float64(sum) / at[last].when.Sub(at[first].when).Seconds()
 }
 
 // awaitThrottle waits until a batch of 60 KB by the principal is throttled, or

@@ -43,6 +43,10 @@ type Config struct {
 	// SASL demands a login: before SetPrincipal only ApiVersions and the SASL
 	// requests are accepted.
 	SASL bool
+	// ClientsOnly says that brokers have another listener: requests between
+	// brokers, whose bodies may be large, are refused here above 64 KiB instead of
+	// being read for a caller who has hardly the right.
+	ClientsOnly bool
 	// Handler serves the requests. Required.
 	Handler Handler
 	// OnLocalDone is called once a request, when its handling on this thread

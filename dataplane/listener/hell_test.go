@@ -232,6 +232,24 @@ func TestAStalledSenderGivesWayToThoseWhoWait(t *testing.T) {
 	silent.mustClose()
 }
 
+func TestRequestsBetweenBrokersAreSmallWhereOnlyClientsAre(t *testing.T) {
+	big := kmsg.NewPtrUpdateMetadataRequest()
+	big.SetVersion(5)
+	for i := range 2000 {
+		s := kmsg.NewUpdateMetadataRequestTopicState()
+		s.Topic = "a topic with a name of some length " + string(rune('a'+i%26))
+		big.TopicStates = append(big.TopicStates, s)
+	}
+	small := kmsg.NewPtrUpdateMetadataRequest()
+	small.SetVersion(5)
+	clients, brokers := start(t, Config{ClientsOnly: true}), start(t, Config{})
+	dial(t, clients).call(small) // so that its right can be checked
+	dial(t, brokers).call(big)
+	c := dial(t, clients)
+	c.send(big)
+	c.mustClose()
+}
+
 func TestAStrangerIsCutWhateverItAsks(t *testing.T) {
 	l := start(t, Config{SASL: true, LoginTimeout: 300 * time.Millisecond, IdleTimeout: -1})
 	silent, chatty := dial(t, l), dial(t, l)

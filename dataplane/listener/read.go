@@ -23,6 +23,8 @@ const (
 	// asks for anyway, watched more closely.
 	stalledRate  = 32 << 10
 	stalledAfter = time.Second
+	// maxForeignFrame bounds the requests of brokers where only clients are.
+	maxForeignFrame = 64 << 10
 	// baseGrant is taken from the budget for every request, besides its frame.
 	baseGrant = 4 << 10
 )
@@ -166,6 +168,9 @@ func (c *Conn) check(h protocol.RequestHeader, size int) (*protocol.API, error) 
 	limit := c.l.cfg.MaxFrame
 	if api.MaxFrame > 0 {
 		limit = min(limit, api.MaxFrame)
+	}
+	if c.l.cfg.ClientsOnly && api.Has(protocol.InterBroker) {
+		limit = min(limit, maxForeignFrame)
 	}
 	if !c.Authenticated() {
 		if !api.Has(protocol.BeforeAuth) {

@@ -4,11 +4,9 @@ import (
 	"context"
 	"encoding/binary"
 	"errors"
-	"fmt"
 	"math/rand/v2"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kerr"
@@ -348,114 +346,4 @@ func advance(req *kmsg.FetchRequest, resp *kmsg.FetchResponse) (int64, error) {
 		}
 	}
 	return got, nil
-}
-
-// endToEnd produces single records to one partition at a steady rate and measures
-// from before the send to the record's arrival at a consumer that polls all the
-// while. The first two seconds are the warm-up and do not count.
-func endToEnd(ctx context.Context, t *target, rate int, acks int16, length time.Duration) (p50, p99 float64, err error) {
-	name := fmt.Sprintf("bench-latency-%d", time.Now().UnixNano())
-	var config map[string]string
-	if acks == -1 {
-		config = map[string]string{"min.insync.replicas": "2"}
-	}
-	if err := createTopic(t, name, 1, config); err != nil {
-		return 0, 0, err
-	}
-	led, err := leaders(t.addrs[0], name)
-	if err != nil {
-		return 0, 0, err
-	}
-	warm := 2 * rate
-	n := warm + int(length.Seconds()*float64(rate))
-	sent := make([]atomic.Int64, n) // nanoseconds since began
-	b, err := batch(1)
-	if err != nil {
-		return 0, 0, err
-	}
-	frame := produceFrame(name, 0, acks, b)
-	producer, err := dial(led[0])
-	if err != nil {
-		return 0, 0, err
-	}
-	defer producer.Close()
-	consumer, err := dial(led[0])
-	if err != nil {
-		return 0, 0, err
-	}
-	defer consumer.Close()
-	stopped := context.AfterFunc(ctx, func() { producer.Close(); consumer.Close() })
-	defer stopped()
-
-	errs := make(chan error, 2)
-	began := time.Now()
-	go func() {
-		for i := range n {
-			time.Sleep(time.Until(began.Add(time.Duration(i) * time.Second / time.Duration(rate))))
-			sent[i].Store(int64(time.Since(began)))
-			if err := producer.send(frame); err != nil {
-				errs <- err
-				return
-			}
-		}
-		errs <- nil
-	}()
-	go func() {
-		resp := kmsg.NewPtrProduceResponse()
-		resp.SetVersion(8)
-		var body, buf []byte
-		for range n {
-			var err error
-			if body, buf, err = producer.receive(buf, false); err == nil {
-				err = resp.ReadFrom(body)
-			}
-			if err == nil {
-				err = kerr.ErrorForCode(resp.Topics[0].Partitions[0].ErrorCode)
-			}
-			if err != nil {
-				consumer.Close() // it would wait for ever
-				errs <- err
-				return
-			}
-		}
-		errs <- nil
-	}()
-	latencies, err := consumer.arrivals(fetchRequest(name, 1), n, began, sent)
-	if err != nil {
-		producer.Close()
-	}
-	if err := errors.Join(err, <-errs, <-errs); err != nil {
-		return 0, 0, fmt.Errorf("end to end: %w", err)
-	}
-	latencies = latencies[warm:]
-	return percentile(latencies, 0.5), percentile(latencies, 0.99), nil
-}
-
-// arrivals consumes n records and returns how long each has taken.
-func (c *conn) arrivals(req *kmsg.FetchRequest, n int, began time.Time, sent []atomic.Int64) ([]time.Duration, error) {
-	latencies := make([]time.Duration, 0, n)
-	resp := kmsg.NewPtrFetchResponse()
-	resp.SetVersion(req.Version)
-	var body, buf []byte
-	var err error
-	for len(latencies) < n {
-		if err := c.send(encode(req)); err != nil {
-			return nil, err
-		}
-		if body, buf, err = c.receive(buf, false); err != nil {
-			return nil, err
-		}
-		now := time.Since(began)
-		if err := resp.ReadFrom(body); err != nil {
-			return nil, err
-		}
-		before := req.Topics[0].Partitions[0].FetchOffset
-		if _, err := advance(req, resp); err != nil {
-			return nil, err
-		}
-		for o := before; o < req.Topics[0].Partitions[0].FetchOffset; o++ {
-			latencies = append(latencies, now-time.Duration(sent[o].Load()))
-		}
-	}
-	return latencies, nil
 }
