@@ -81,8 +81,11 @@ func (a *Admin) Close() { a.cl.Close() }
 var ErrUnsettled = errors.New("not every broker shows the change yet")
 
 // permanent are the errors that no repetition cures: the wish itself is wrong.
+// InvalidReplicationFactor is not among them: a broker gives it when fewer
+// brokers live just now than replicas are wanted, and whether the cluster can
+// ever have so many was settled before the wish was taken.
 var permanent = []*kerr.Error{
-	kerr.InvalidConfig, kerr.InvalidPartitions, kerr.InvalidReplicationFactor, kerr.InvalidTopicException,
+	kerr.InvalidConfig, kerr.InvalidPartitions, kerr.InvalidTopicException,
 	kerr.InvalidRequest, kerr.PolicyViolation, kerr.InvalidReplicaAssignment, kerr.UnsupportedVersion,
 }
 

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"go.uber.org/goleak"
 
@@ -117,12 +118,14 @@ func topics(t *testing.T, a *Admin) {
 		"fewer partitions":   {Name: "quakes", Partitions: 1, Replication: 2},
 		"other replication":  {Name: "quakes", Partitions: 5, Replication: 1},
 		"a bad value":        {Name: "quakes", Partitions: 5, Replication: 2, Configs: map[string]string{"retention.ms": "abc"}},
-		"too many replicas":  {Name: "other", Partitions: 1, Replication: 3},
 		"a name not allowed": {Name: "a b", Partitions: 1, Replication: 1},
 	} {
 		if _, err := a.EnsureTopic(ctx, bad); err == nil || !Permanent(err) {
 			t.Errorf("%s: %v, want a permanent refusal", name, err)
 		}
+	}
+	if _, err := a.EnsureTopic(ctx, Topic{Name: "other", Partitions: 1, Replication: 3}); err == nil || Permanent(err) {
+		t.Errorf("more replicas than brokers live: %v, want a refusal for now", err)
 	}
 	for range 2 {
 		if err := a.DeleteTopic(ctx, "quakes"); err != nil {
@@ -240,4 +243,15 @@ func TestOptionsCanRead(t *testing.T) {
 		t.Fatal(err)
 	}
 	cl.Close()
+}
+
+// A topic that needs all brokers is refused while one of them is being started
+// again: the broker counts those that live, and the wish is none the worse.
+func TestTooFewBrokersJustNowIsNotForGood(t *testing.T) {
+	if err := fmt.Errorf("create topic quakes: %w", kerr.InvalidReplicationFactor); Permanent(err) {
+		t.Errorf("%v is taken for a refusal for good", err)
+	}
+	if err := fmt.Errorf("create topic quakes: %w", kerr.InvalidConfig); !Permanent(err) {
+		t.Errorf("%v is tried again and again", err)
+	}
 }

@@ -191,7 +191,11 @@ func Look(ctx context.Context, dir string) (Status, error) {
 				return s, err
 			}
 			add("broker "+strconv.Itoa(int(b.ID)), st.Broker.PID, st.ClientAddr, func() error {
-				if st.State != provision.Running {
+				switch st.State {
+				case provision.Running:
+				case provision.Down: // a full disk, say: the broker's own words tell
+					return fmt.Errorf("%s, see %s", st.State, filepath.Join(b.Dir, "broker.log"))
+				default:
 					return errors.New(string(st.State))
 				}
 				return brokerAnswers(st.ClientAddr)
