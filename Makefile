@@ -35,8 +35,7 @@ run: build deps ## build, then run the whole service with its demonstration; ARG
 stop: ## stop the service that `make run ARGS=--detach` left running
 	@[ ! -x $(BIN)/penstock ] || $(BIN)/penstock dev stop --dir $(DIR)
 
-test: deps ## vet and all tests, with the race detector
-	$(GO) vet ./...
+test: deps lint ## vet, staticcheck and all tests, with the race detector
 	$(GO) test -race -timeout 13m ./...
 
 test-race: deps ## all tests once more with the race detector, nothing from the cache
