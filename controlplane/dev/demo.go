@@ -66,7 +66,9 @@ func (s *Service) demonstrate(ctx context.Context) error {
 		}
 	}
 	d.r.table()
-	s.howToConnect(join(d.bootstrap))
+	if !s.o.Once { // nobody can connect to what stops now
+		s.howToConnect(join(d.bootstrap))
+	}
 	if d.tenant != nil {
 		d.tenant.Close()
 	}

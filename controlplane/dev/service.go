@@ -45,7 +45,7 @@ type Options struct {
 }
 
 // ErrRunning says that a service runs on the folder already.
-var ErrRunning = errors.New("a dev service is running here already")
+var ErrRunning = errors.New("a dev service is running here already: `penstock dev status` shows it, `penstock dev stop` ends it")
 
 // Service is a running service.
 type Service struct {

@@ -44,13 +44,18 @@ func (s *Service) runWhole(ctx context.Context) error {
 		return nil
 	}
 	return s.serve(ctx, func() {
-		s.say("All of it is in %s as well.", s.f.path(devFile))
+		s.say("Addresses and credentials are in %s as well.", s.f.path(devFile))
 		if s.o.Background {
-			s.say("Serving in the background. `penstock dev stop` ends it.")
+			s.say("Serving in the background. `%s` ends it.", s.stopCommand())
 		} else {
 			s.say("Serving. Ctrl-C ends it.")
 		}
 	}, func() {})
+}
+
+// stopCommand is what ends a service in the background, from any folder.
+func (s *Service) stopCommand() string {
+	return s.binary("penstock") + " dev stop --dir " + s.f.path()
 }
 
 func (s *Service) startPostgres(ctx context.Context) error {

@@ -69,6 +69,8 @@ func checkDev(o dev.Options, detach bool) error {
 	switch {
 	case !o.Bare && o.Port != 0:
 		return errors.New("--port needs --bare")
+	case !o.Bare && o.Brokers != 1:
+		return errors.New("--brokers needs --bare: the demonstration's cluster has 3")
 	case o.Bare && o.Once:
 		return errors.New("--once has nothing to do with --bare: there is no demonstration")
 	case o.Brokers < 1 || o.Brokers > 100:
@@ -149,7 +151,12 @@ func brokerCommand(dir *string) *cobra.Command {
 		c.AddCommand(&cobra.Command{
 			Use:   verb + " ID",
 			Short: short,
-			Args:  cobra.ExactArgs(1),
+			Args: func(_ *cobra.Command, args []string) error {
+				if len(args) != 1 {
+					return fmt.Errorf("want one broker's id, as in `penstock dev broker %s 0`", verb)
+				}
+				return nil
+			},
 			RunE: func(cmd *cobra.Command, args []string) error {
 				id, err := strconv.ParseInt(args[0], 10, 32)
 				if err != nil {

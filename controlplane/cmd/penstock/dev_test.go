@@ -338,7 +338,7 @@ func TestWrongUseIsRefused(t *testing.T) {
 	bin := programs(t)
 	dir := t.TempDir()
 	for _, args := range [][]string{
-		{"--port", "9092"}, {"--bare", "--once"}, {"--bare", "--brokers", "0"}, {"--bare", "--port", "70000"},
+		{"--port", "9092"}, {"--brokers", "3"}, {"--bare", "--once"}, {"--bare", "--brokers", "0"}, {"--bare", "--port", "70000"},
 		{"--set", "nonsense"}, {"--detach", "--once"}, {"surplus"}, {"broker", "kill"}, {"broker", "kill", "x"}, {"broker", "kill", "0"}, {"reset"},
 	} {
 		out, err := exec.Command(bin, append(append([]string{"dev"}, args...), "--dir", dir)...).CombinedOutput()
