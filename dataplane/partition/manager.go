@@ -147,7 +147,19 @@ func (m *Manager) load(ctx context.Context, d *commitlog.Dir) error {
 		})
 	}
 	wg.Wait()
-	return errors.Join(append(errs, ctx.Err())...)
+	if err := errors.Join(append(errs, ctx.Err())...); err != nil {
+		return err
+	}
+	for _, offsets := range []map[TopicPartition]int64{hw, rp, ls} {
+		for tp := range offsets {
+			if p := m.Partition(tp); p == nil || p.dir != d {
+				// Deleted, and killed before the checkpoints could say so.
+				m.forgetDeleted(d)
+				return nil
+			}
+		}
+	}
+	return nil
 }
 
 func (m *Manager) loadOne(d *commitlog.Dir, tp TopicPartition, hw, rp, ls int64) error {

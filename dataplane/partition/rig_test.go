@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"path/filepath"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -126,6 +127,39 @@ func (r *rig) start() {
 	if err != nil {
 		r.t.Fatal(err)
 	}
+}
+
+// kill leaves the disk as it is at this moment, as kill -9 does, for start.
+func (r *rig) kill() {
+	r.t.Helper()
+	left := vfs.NewMem()
+	var copyDir func(dir string)
+	copyDir = func(dir string) {
+		infos, err := r.fs.ReadDir(dir)
+		if err == nil {
+			err = left.MkdirAll(dir)
+		}
+		if err != nil {
+			r.t.Fatal(err)
+		}
+		for _, i := range infos {
+			path := filepath.Join(dir, i.Name)
+			if i.Dir {
+				copyDir(path)
+				continue
+			}
+			b, err := vfs.ReadFile(r.fs, path, 1<<30)
+			if err == nil {
+				err = vfs.WriteFileAtomic(left, path, b)
+			}
+			if err != nil {
+				r.t.Fatal(err)
+			}
+		}
+	}
+	copyDir("/data")
+	r.stop()
+	r.fs = left
 }
 
 func (r *rig) note(f func()) {
