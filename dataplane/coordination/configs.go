@@ -74,15 +74,16 @@ func (c *Client) ConfigEntities(ctx context.Context, kind string) ([]string, err
 // ListenConfigChanges calls fn with the path of each entity whose overrides
 // were written, in order, beginning with the notifications that are there. After
 // a session was lost it may be called again for the last ones. When a
-// notification can not be told apart (another layout), fn gets "".
-func (c *Client) ListenConfigChanges(ctx context.Context, fn func(entity string)) (*Listener, error) {
-	return c.Listen(ctx, ConfigChangesPath, "config_change_", func(data []byte) {
+// notification can not be told apart (another layout), fn gets "". For its
+// errors see Listen.
+func (c *Client) ListenConfigChanges(ctx context.Context, fn func(entity string) error) (*Listener, error) {
+	return c.Listen(ctx, ConfigChangesPath, "config_change_", func(data []byte) error {
 		var j struct {
 			EntityPath string `json:"entity_path"`
 		}
 		if err := json.Unmarshal(data, &j); err != nil {
 			c.log.Warn("unreadable config change notification", "data", string(data))
 		}
-		fn(j.EntityPath)
+		return fn(j.EntityPath)
 	})
 }

@@ -300,7 +300,7 @@ func TestConfigChangesReachEveryListenerAlsoOverALostSession(t *testing.T) {
 	must(t, writer.SetConfig(ctx, "topics/before", map[string]string{"a": "1"}))
 	c, p := proxied(t, path)
 	seen := make(chan string, 100)
-	l, err := c.ListenConfigChanges(ctx, func(e string) { seen <- e })
+	l, err := c.ListenConfigChanges(ctx, func(e string) error { seen <- e; return nil })
 	must(t, err)
 	defer l.Close()
 	if got := recv(t, seen, "the one before"); got != "topics/before" {
@@ -327,12 +327,38 @@ func TestConfigChangesReachEveryListenerAlsoOverALostSession(t *testing.T) {
 	}
 }
 
+// A notification whose content could not be read, since the session ended just
+// then, must not count as handled: nobody would ever apply the change.
+func TestChangeThatCouldNotBeAppliedForALostSessionComesAgain(t *testing.T) {
+	ctx := testContext(t)
+	c := connect(t, Config{Connect: zktest.Chroot(t)})
+	must(t, c.EnsureLayout(ctx))
+	seen := make(chan string, 10)
+	fail := map[string]error{"users/lost": fmt.Errorf("reading: %w", ErrExpired), "users/bad": errors.New("makes no sense")}
+	l, err := c.ListenConfigChanges(ctx, func(e string) error {
+		err := fail[e]
+		delete(fail, e)
+		seen <- e
+		return err
+	})
+	must(t, err)
+	defer l.Close()
+	for _, e := range []string{"users/lost", "users/bad", "users/last"} {
+		must(t, c.SetConfig(ctx, e, map[string]string{"q": "1"}))
+	}
+	for _, want := range []string{"users/lost", "users/lost", "users/bad", "users/last"} {
+		if got := recv(t, seen, want); got != want {
+			t.Fatalf("told of %s, want %s", got, want)
+		}
+	}
+}
+
 func TestACLListsAreComparedAndSet(t *testing.T) {
 	ctx := testContext(t)
 	c := connect(t, Config{Connect: zktest.Chroot(t)})
 	must(t, c.EnsureLayout(ctx))
 	seen := make(chan ACLResource, 10)
-	ls, err := c.ListenACLChanges(ctx, func(r ACLResource) { seen <- r })
+	ls, err := c.ListenACLChanges(ctx, func(r ACLResource) error { seen <- r; return nil })
 	must(t, err)
 	for _, l := range ls {
 		defer l.Close()
