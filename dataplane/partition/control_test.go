@@ -5,6 +5,7 @@ import (
 	"io/fs"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -159,6 +160,35 @@ func TestStopReplica(t *testing.T) {
 			t.Errorf("base offset %d", got.BaseOffset)
 		}
 	})
+}
+
+// A change that comes while a new replica is being opened finds no replica to
+// apply it to; what was read before it must not stand.
+func TestConfigChangedWhileAReplicaIsMade(t *testing.T) {
+	r := &rig{t: t, fs: vfs.NewMem(), minISR: 1}
+	changed := make(chan struct{})
+	var asked atomic.Bool
+	r.onTopic = func() {
+		if asked.Swap(true) {
+			return
+		}
+		r.minISR = 2 // and what is being read is the old value
+		go func() {
+			defer close(changed)
+			r.m.UpdateTopicConfig(tpA.Topic)
+		}()
+		select {
+		case <-changed: // too early for the new replica
+		case <-time.After(50 * time.Millisecond): // it waits for its turn
+		}
+	}
+	r.start()
+	defer r.stop()
+	r.lead(tpA, 1, 1)
+	<-changed
+	if err := (<-r.produce(tpA, -1, batch(1, "v"))).Err; !errors.Is(err, kerr.NotEnoughReplicas) {
+		t.Errorf("acks=all with one replica in sync and min.insync.replicas=2: %v", err)
+	}
 }
 
 // What the checkpoints say of a deleted partition must not be taken for the one

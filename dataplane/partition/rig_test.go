@@ -30,6 +30,7 @@ type rig struct {
 	minISR   int
 	log      commitlog.Config
 	alive    map[int32]bool // nil: all
+	onTopic  func()         // called while a topic's configuration is being read
 	fetchers fetchersStub
 
 	mu       sync.Mutex
@@ -107,7 +108,13 @@ func (r *rig) start() {
 	r.m, err = NewManager(context.Background(), Config{
 		BrokerID: 1, BrokerEpoch: func() int64 { return 50 }, FS: r.fs, Dirs: []*commitlog.Dir{dir}, Wheel: r.wheel,
 		ISR: r, Fetchers: &r.fetchers,
-		Topic: func(string) TopicConfig { return TopicConfig{MinISR: r.minISR, Log: r.log} },
+		Topic: func(string) TopicConfig {
+			c := TopicConfig{MinISR: r.minISR, Log: r.log}
+			if r.onTopic != nil {
+				r.onTopic()
+			}
+			return c
+		},
 		Known: func(tp TopicPartition) bool { return tp.Topic == "elsewhere" },
 		Alive: func(id int32) bool {
 			r.mu.Lock()
