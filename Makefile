@@ -9,7 +9,7 @@ VENV        ?= $(HOME)/.cache/penstock-compat
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
 
 .DEFAULT_GOAL := help
-.PHONY: help build deps run stop test test-race bench compat compat-kafka lint fmt generate clean
+.PHONY: help build deps test-deps run stop test test-race bench compat compat-kafka lint fmt generate clean
 
 help: ## show this
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -18,16 +18,27 @@ build: ## build bin/penstock, bin/penstock-control and bin/penstock-broker
 	$(GO) build -o $(BIN)/ ./controlplane/cmd/... ./dataplane/cmd/...
 
 # RUNLEVEL=1 keeps the packages' own services from being started: only ours run.
-deps: ## install PostgreSQL and ZooKeeper from Debian's packages if they are missing
+define install
 	@missing=""; \
 	ls /usr/lib/postgresql/*/bin/postgres >/dev/null 2>&1 || missing="$$missing postgresql"; \
 	{ [ -e /usr/share/java/zookeeper.jar ] && command -v java >/dev/null; } || missing="$$missing zookeeper"; \
+	for tool in $(1); do command -v $$tool >/dev/null || missing="$$missing $$tool"; done; \
+	case "$$missing" in *gcc*) missing="$$missing libc6-dev";; esac; \
 	[ -z "$$missing" ] && exit 0; \
 	if [ "$$(id -u)" != 0 ]; then echo "missing:$$missing; as root: apt-get install$$missing" >&2; exit 1; fi; \
 	export DEBIAN_FRONTEND=noninteractive RUNLEVEL=1; \
 	echo "installing$$missing" >&2; \
 	{ apt-get install -y -qq --no-install-recommends $$missing || \
 	  { apt-get update -qq && apt-get install -y -qq --no-install-recommends $$missing; }; } >/dev/null
+endef
+
+deps: ## install PostgreSQL and ZooKeeper from Debian's packages if they are missing
+	$(call install)
+
+# The race detector needs a C compiler; strace is the witness of what the broker
+# asks of the kernel.
+test-deps:
+	$(call install,gcc strace)
 
 run: build deps ## build, then run the whole service with its demonstration; ARGS=--once, --detach, ...
 	@exec $(BIN)/penstock dev --dir $(DIR) $(ARGS)
@@ -35,11 +46,10 @@ run: build deps ## build, then run the whole service with its demonstration; ARG
 stop: ## stop the service that `make run ARGS=--detach` left running
 	@[ ! -x $(BIN)/penstock ] || $(BIN)/penstock dev stop --dir $(DIR)
 
-test: deps ## vet and all tests, with the race detector
-	$(GO) vet ./...
+test: test-deps lint ## vet, staticcheck and all tests, with the race detector
 	$(GO) test -race -timeout 13m ./...
 
-test-race: deps ## all tests once more with the race detector, nothing from the cache
+test-race: test-deps ## all tests once more with the race detector, nothing from the cache
 	$(GO) test -race -count=1 -timeout 30m ./...
 
 bench: build ## compare with Apache Kafka: needs Java 17 and Maven

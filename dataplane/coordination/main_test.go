@@ -2,7 +2,6 @@ package coordination
 
 import (
 	"context"
-	"log/slog"
 	"testing"
 	"time"
 
@@ -17,14 +16,6 @@ func testContext(t testing.TB) context.Context {
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	t.Cleanup(cancel)
 	return ctx
-}
-
-type testLog struct{ t testing.TB }
-
-func (w testLog) Write(b []byte) (int, error) { w.t.Logf("%s", b); return len(b), nil }
-
-func testLogger(t testing.TB) *slog.Logger {
-	return slog.New(slog.NewTextHandler(testLog{t}, nil))
 }
 
 func connect(t testing.TB, cfg Config) *Client {

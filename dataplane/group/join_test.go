@@ -246,9 +246,9 @@ func TestMaxSize(t *testing.T) {
 
 func TestMemberThatNeverSyncsIsExpelled(t *testing.T) {
 	run(t, Config{}, func(e *env) {
-		ids, gen := e.stable(2)
+		ids, _ := e.stable(2)
 		j0, j1 := e.joinAsync(joinReq(7, ids[0])), e.joinAsync(joinReq(7, ids[1]))
-		gen = j0.wait().Generation
+		gen := j0.wait().Generation
 		j1.wait()
 		s := e.syncAsync(ids[0], gen, nil)
 		wantCode(t, s.wait().ErrorCode, nil)

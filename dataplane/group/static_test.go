@@ -64,12 +64,12 @@ func TestStaticMemberComesBackWithoutRebalance(t *testing.T) {
 
 func TestStaticLeaderComesBack(t *testing.T) {
 	run(t, Config{}, func(e *env) {
-		a, _, gen := staticGroup(e)
+		_, _, gen := staticGroup(e)
 		r := e.join(static(9, "a", ""))
 		if r.Generation != gen || r.LeaderID != r.MemberID || !r.SkipAssignment || len(r.Members) != 2 {
 			t.Errorf("v9 leader must be told to skip the assignment: %+v", r)
 		}
-		a = r.MemberID
+		a := r.MemberID
 		r = e.join(static(8, "a", ""))
 		if r.Generation != gen || r.LeaderID != a || r.MemberID == a || r.SkipAssignment || len(r.Members) != 0 {
 			t.Errorf("v8 leader must not think itself the leader: %+v", r)

@@ -86,7 +86,7 @@ func TestAnyMixOfRequestsIsAnsweredInOrder(t *testing.T) {
 		})
 	}
 	clients.Wait()
-	later.Wait()
 	waitFor(t, "all connections gone", func() bool { return l.Stats().Open == 0 })
+	later.Wait() // no handler runs any more that could add to it
 	waitFor(t, "the budget given back", func() bool { return b.inUse() == 0 })
 }

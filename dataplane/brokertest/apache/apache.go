@@ -213,7 +213,7 @@ func (b *Broker) await(ctx context.Context) error {
 		case <-time.After(5 * time.Millisecond): // a port has no event to await
 		}
 	}
-	return fmt.Errorf("Apache Kafka did not answer on %s within a minute, see %s: %w", b.Addr, filepath.Join(b.Dir, "broker.log"), last)
+	return fmt.Errorf("no answer from Apache Kafka on %s within a minute, see %s: %w", b.Addr, filepath.Join(b.Dir, "broker.log"), last)
 }
 
 // Answers connects to a broker of any make and asks for its API versions: a port
