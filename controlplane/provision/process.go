@@ -82,6 +82,9 @@ const (
 	lockFile = "engine.lock"
 
 	maxLogFile = 16 << 20
+
+	// startTimeout is how long a supervisor may take to say that it runs.
+	startTimeout = 20 * time.Second
 )
 
 // NewProcess makes an engine. Close ends its bookkeeping, not the brokers.
@@ -286,17 +289,38 @@ func (e *Process) Stop(ctx context.Context, r Ref) error {
 
 // Halt ends the supervisor of the broker in this folder, and with it the
 // broker. If it takes longer than grace, both are killed.
+//
+// It is over when nobody holds the supervisor's lock: one that is just starting
+// has that, and no pid file yet or the one of a killed predecessor.
 func Halt(ctx context.Context, dir string, grace time.Duration) error {
-	broker, _ := process.ReadFile(filepath.Join(dir, brokerFile))
-	if id, err := process.ReadFile(filepath.Join(dir, supervisorFile)); err == nil {
-		if err := id.Terminate(ctx, grace); err != nil {
-			return fmt.Errorf("stop supervisor of %s: %w", dir, err)
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	late := time.NewTimer(grace + startTimeout)
+	defer late.Stop()
+	for {
+		broker, _ := process.ReadFile(filepath.Join(dir, brokerFile))
+		if id, err := process.ReadFile(filepath.Join(dir, supervisorFile)); err == nil {
+			if err := id.Terminate(ctx, grace); err != nil {
+				return fmt.Errorf("stop supervisor of %s: %w", dir, err)
+			}
+		} else if !errors.Is(err, os.ErrNotExist) {
+			return err
 		}
-	} else if !errors.Is(err, os.ErrNotExist) {
-		return err
+		// It ends with its supervisor; wait for that rather than trust it.
+		if err := broker.Wait(ctx); err != nil {
+			return err
+		}
+		if watched, err := supervised(dir); err != nil || !watched {
+			return err
+		}
+		select {
+		case <-tick.C:
+		case <-late.C:
+			return fmt.Errorf("somebody holds %s and does not say who", filepath.Join(dir, supervisorLock))
+		case <-ctx.Done():
+			return ctx.Err()
+		}
 	}
-	// It ends with its supervisor; wait for that rather than trust it.
-	return broker.Wait(ctx)
 }
 
 // Remove implements Engine.
@@ -421,7 +445,7 @@ func startSupervisor(ctx context.Context, dir string, la launch) error {
 	}
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()
-	deadline := time.NewTimer(20 * time.Second)
+	deadline := time.NewTimer(startTimeout)
 	defer deadline.Stop()
 	for {
 		if id, err := process.ReadFile(filepath.Join(dir, supervisorFile)); err == nil && id.Alive() {

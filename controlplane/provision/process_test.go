@@ -366,3 +366,46 @@ func TestInvalidSpecsAreRefused(t *testing.T) {
 		}
 	}
 }
+
+// A supervisor has its lock before its pid file. Whoever removes the broker just
+// then (the engine that started it having been killed) must not miss it.
+func TestHaltWaitsForASupervisorThatIsJustStarting(t *testing.T) {
+	dir := t.TempDir()
+	lock, ok, err := process.TryLock(filepath.Join(dir, supervisorLock))
+	if err != nil || !ok {
+		t.Fatal(ok, err)
+	}
+	defer lock.Close()
+	properties := filepath.Join(dir, propertiesFile)
+	if err := os.WriteFile(properties, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	c, err := process.Start(process.Spec{Path: os.Args[0], Args: []string{"--config", properties}, DeathSignal: syscall.SIGKILL})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		_ = c.ID.Signal(syscall.SIGKILL)
+		<-c.Done()
+	}()
+	halted := make(chan error, 1)
+	go func() { halted <- Halt(t.Context(), dir, 10*time.Second) }()
+	select {
+	case err := <-halted:
+		t.Fatalf("halted (%v) with a supervisor at work", err)
+	case <-time.After(100 * time.Millisecond):
+	}
+	go func() {
+		<-c.Done()
+		lock.Close()
+	}()
+	if err := process.WriteFile(filepath.Join(dir, supervisorFile), c.ID); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-halted; err != nil {
+		t.Fatal(err)
+	}
+	if c.ID.Alive() {
+		t.Error("the supervisor lives")
+	}
+}

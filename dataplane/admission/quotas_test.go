@@ -2,7 +2,6 @@ package admission
 
 import (
 	"bufio"
-	"errors"
 	"fmt"
 	"math"
 	"os"
@@ -11,8 +10,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/twmb/franz-go/pkg/kerr"
-	"github.com/twmb/franz-go/pkg/kmsg"
 	"go.uber.org/goleak"
 )
 
@@ -281,101 +278,21 @@ func TestQuotaOfNothingStops(t *testing.T) {
 }
 
 func TestEntityPaths(t *testing.T) {
-	name := "a/b c*+~<default>é"
-	for _, e := range []Entity{EntityOf(true, &name, false, nil), EntityOf(true, nil, false, nil), EntityOf(false, nil, true, &name), EntityOf(true, nil, true, &name), EntityOf(true, &name, true, nil)} {
-		p := e.EntityPath()
-		back, ok := ParsePath("/config/" + p)
-		if !ok || back != e {
-			t.Errorf("%q: %+v", p, back)
-		}
-		if strings.ContainsAny(p, " *+~") || strings.Count(p, "/") != 2*len(e.Parts())-1 {
-			t.Errorf("%q is not encoded as Kafka does", p)
-		}
-	}
-	if got := Sanitize("a b*c"); got != "a%20b%2Ac" {
-		t.Error(got)
-	}
-}
-
-func TestAlterRequests(t *testing.T) {
-	str := func(s string) *string { return &s }
-	part := func(typ string, name *string) kmsg.AlterClientQuotasRequestEntryEntity {
-		return kmsg.AlterClientQuotasRequestEntryEntity{Type: typ, Name: name}
-	}
-	e, err := ParseEntity([]kmsg.AlterClientQuotasRequestEntryEntity{part("client-id", nil), part("user", str("u"))})
-	if err != nil || e.EntityPath() != "users/u/clients/<default>" {
-		t.Fatalf("%v %v", e, err)
-	}
-	for _, bad := range [][]kmsg.AlterClientQuotasRequestEntryEntity{nil, {part("ip", nil)}, {part("user", nil), part("user", str("u"))}, {part("user", str(""))}} {
-		if _, err := ParseEntity(bad); !errors.Is(err, kerr.InvalidRequest) {
-			t.Errorf("%+v: %v", bad, err)
-		}
-	}
-	op := func(key string, v float64, remove bool) kmsg.AlterClientQuotasRequestEntryOp {
-		return kmsg.AlterClientQuotasRequestEntryOp{Key: key, Value: v, Remove: remove}
-	}
-	cur := map[string]string{ProducerByteRate: "1", "SCRAM-SHA-256": "secret"}
-	got, err := AlterValues(cur, []kmsg.AlterClientQuotasRequestEntryOp{op(ProducerByteRate, 0, true), op(ConsumerByteRate, 1e6, false), op(RequestPercentage, 12.5, false)})
-	if err != nil || len(got) != 3 || got[ConsumerByteRate] != "1000000" || got[RequestPercentage] != "12.5" || got["SCRAM-SHA-256"] != "secret" || len(cur) != 2 {
-		t.Fatalf("%v %v", got, err)
-	}
-	for _, bad := range []kmsg.AlterClientQuotasRequestEntryOp{op("nope", 1, false), op("nope", 1, true), op(ProducerByteRate, 0, false), op(ProducerByteRate, -1, false), op(ProducerByteRate, 1.5, false), op(ProducerByteRate, math.NaN(), false), op(ProducerByteRate, math.Inf(1), false), op(ProducerByteRate, 1e30, false)} {
-		if _, err := AlterValues(nil, []kmsg.AlterClientQuotasRequestEntryOp{bad}); !errors.Is(err, kerr.InvalidRequest) {
-			t.Errorf("%+v: %v", bad, err)
-		}
-	}
-}
-
-func TestDescribe(t *testing.T) {
-	q := newTestQuotas(newClock())
-	for _, p := range []string{"users/a", "users/b", "users/<default>", "clients/x", "users/a/clients/x", "users/a/clients/<default>"} {
-		set(t, q, p, ProducerByteRate, "10", RequestPercentage, "1")
-	}
-	name := func(s string) *string { return &s }
-	comp := func(typ string, m kmsg.QuotasMatchType, s *string) kmsg.DescribeClientQuotasRequestComponent {
-		return kmsg.DescribeClientQuotasRequestComponent{EntityType: typ, MatchType: m, Match: s}
-	}
-	const exact, def, any = kmsg.QuotasMatchTypeExact, kmsg.QuotasMatchTypeDefault, kmsg.QuotasMatchTypeAny
-	type cs = []kmsg.DescribeClientQuotasRequestComponent
-	for i, c := range []struct {
-		comps  cs
-		strict bool
-		want   string
-	}{
-		{nil, false, "clients/x users/<default> users/a users/a/clients/<default> users/a/clients/x users/b"},
-		{nil, true, ""},
-		{cs{comp("user", exact, name("a"))}, false, "users/a users/a/clients/<default> users/a/clients/x"},
-		{cs{comp("user", exact, name("a"))}, true, "users/a"},
-		{cs{comp("user", any, nil)}, true, "users/<default> users/a users/b"},
-		{cs{comp("user", def, nil)}, false, "users/<default>"},
-		{cs{comp("user", exact, name("a")), comp("client-id", def, nil)}, true, "users/a/clients/<default>"},
-		{cs{comp("client-id", exact, name("x"))}, false, "clients/x users/a/clients/x"},
-		{cs{comp("ip", any, nil)}, false, ""},
+	u, d := part{named, "a/b c*<default>é"}, part{kind: byDefault}
+	const name = "a%2Fb%20c%2A%3Cdefault%3E%C3%A9"
+	for path, want := range map[string]Entity{
+		"users/" + name: {user: u}, "users/<default>": {user: d}, "clients/" + name: {client: u}, "clients/<default>": {client: d},
+		"users/" + name + "/clients/<default>": {user: u, client: d}, "users/<default>/clients/" + name: {user: d, client: u},
 	} {
-		got, err := q.Describe(c.comps, c.strict)
-		if err != nil {
-			t.Fatal(err)
-		}
-		var paths []string
-		for _, d := range got {
-			paths = append(paths, d.Entity.EntityPath())
-			if d.Values[ProducerByteRate] != 10 || d.Values[RequestPercentage] != 1 || len(d.Values) != 2 {
-				t.Errorf("%+v", d)
+		for _, p := range []string{path, "/config/" + path} {
+			if e, ok := ParsePath(p); !ok || e != want {
+				t.Errorf("%q: %+v, %v", p, e, ok)
 			}
 		}
-		if strings.Join(paths, " ") != c.want {
-			t.Errorf("case %d: %v", i, paths)
-		}
 	}
-	for _, c := range []struct {
-		comps cs
-		want  error
-	}{
-		{cs{comp("", any, nil)}, kerr.InvalidRequest}, {cs{comp("planet", any, nil)}, kerr.UnsupportedVersion}, {cs{comp("user", any, nil), comp("user", any, nil)}, kerr.InvalidRequest},
-		{cs{comp("user", exact, nil)}, kerr.InvalidRequest}, {cs{comp("user", any, name("a"))}, kerr.InvalidRequest}, {cs{comp("user", 7, nil)}, kerr.InvalidRequest},
-	} {
-		if _, err := q.Describe(c.comps, false); !errors.Is(err, c.want) {
-			t.Errorf("%+v: %v", c.comps, err)
+	for _, p := range []string{"", "users", "users/", "topics/t", "ips/1", "users/u/clients", "users/u/topics/t", "clients/c/users/u", "users/%zz"} {
+		if e, ok := ParsePath(p); ok {
+			t.Errorf("%q was read as %+v", p, e)
 		}
 	}
 }
@@ -400,10 +317,8 @@ func TestChargesFromManyGoroutines(t *testing.T) {
 func FuzzParsePath(f *testing.F) {
 	f.Add("/config/users/a%20b/clients/<default>")
 	f.Fuzz(func(t *testing.T, s string) {
-		if e, ok := ParsePath(s); ok {
-			if back, ok := ParsePath(e.EntityPath()); !ok || back != e {
-				t.Fatalf("%q: %+v became %+v", s, e, back)
-			}
+		if e, ok := ParsePath(s); ok && e == (Entity{}) {
+			t.Fatalf("%q is the path of nothing", s)
 		}
 	})
 }

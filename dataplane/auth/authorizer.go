@@ -130,9 +130,6 @@ func (a *Authorizer) refresh(ctx context.Context, r Resource) error {
 	return nil
 }
 
-// SuperUser says whether the principal may do everything.
-func (a *Authorizer) SuperUser(principal string) bool { return a == nil || a.super[principal] }
-
 // Authorize says whether principal ("User:x") from host (an address without
 // port) may do op on the resource of that type and name. It neither locks nor
 // allocates.

@@ -173,20 +173,19 @@ func (s *ZooKeeperStore) change(ctx context.Context, r Resource, f func([]coordi
 }
 
 // Watch keeps an Authorizer current: it is told of every change by any broker.
-// stop ends it. Failed reads are logged; the next Reload heals them.
-func Watch(ctx context.Context, c *coordination.Client, a *Authorizer, log *slog.Logger) (stop func(), err error) {
-	if log == nil {
-		log = slog.New(slog.DiscardHandler)
-	}
+// stop ends it. A read that a lost session has cut off is made again under the
+// next; other failed reads are logged, and the next Reload heals them.
+func Watch(ctx context.Context, c *coordination.Client, a *Authorizer) (stop func(), err error) {
 	run, cancel := context.WithCancel(context.Background())
-	listeners, err := c.ListenACLChanges(ctx, func(n coordination.ACLResource) {
+	listeners, err := c.ListenACLChanges(ctx, func(n coordination.ACLResource) error {
 		r, ok := FromZooKeeper(n)
 		if !ok {
-			return
+			return nil
 		}
-		if err := a.Refresh(run, r); err != nil && run.Err() == nil {
-			log.Warn("reading changed ACLs failed", "err", err)
+		if err := a.Refresh(run, r); run.Err() == nil {
+			return err
 		}
+		return nil
 	})
 	if err != nil {
 		cancel()

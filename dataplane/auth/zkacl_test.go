@@ -30,7 +30,7 @@ func TestChangesReachOtherBrokers(t *testing.T) {
 			t.Fatal(err)
 		}
 		t.Cleanup(a.Close)
-		stop, err := Watch(ctx, c, a, nil)
+		stop, err := Watch(ctx, c, a)
 		if err != nil {
 			t.Fatal(err)
 		}

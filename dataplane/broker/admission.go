@@ -41,7 +41,7 @@ func (b *Broker) startACLs(ctx context.Context) error {
 	}
 	b.acls = a
 	b.onStop("ACLs", func(context.Context) error { a.Close(); return nil })
-	stop, err := auth.Watch(ctx, b.zk, a, b.log)
+	stop, err := auth.Watch(ctx, b.zk, a)
 	if err != nil {
 		return err
 	}

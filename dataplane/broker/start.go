@@ -417,7 +417,7 @@ func (b *Broker) watch(ctx context.Context) error {
 	return b.loadQuotas(ctx)
 }
 
-func (b *Broker) configChanged(entity string) {
+func (b *Broker) configChanged(entity string) error {
 	topic, isTopic := strings.CutPrefix(entity, "topics/")
 	switch {
 	case isTopic:
@@ -428,10 +428,11 @@ func (b *Broker) configChanged(entity string) {
 		if err == nil {
 			err = b.quotas.Update("/config/"+entity, values)
 		}
-		if err != nil {
-			b.log.Error("a changed quota cannot be applied", "entity", entity, "error", err)
+		if err != nil && b.ctx.Err() == nil {
+			return fmt.Errorf("a changed quota cannot be applied: %s: %w", entity, err)
 		}
 	}
+	return nil
 }
 
 func (b *Broker) join(ctx context.Context) error {

@@ -16,8 +16,8 @@ func (s store) TopicConfig(ctx context.Context, topic string) (map[string]string
 	return s.zk.Config(ctx, "topics/"+topic)
 }
 
-func (s store) SetTopicConfig(ctx context.Context, topic string, overrides map[string]string) error {
-	return s.zk.SetConfig(ctx, "topics/"+topic, overrides)
+func (s store) ChangeTopicConfig(ctx context.Context, topic string, change handler.Change) error {
+	return s.zk.ChangeConfig(ctx, "topics/"+topic, change)
 }
 
 // Quotas walks users, their clients, and clients.
@@ -66,7 +66,7 @@ func (s store) quotaEntities(ctx context.Context, fn func(entity string, values 
 	return nil
 }
 
-func (s store) SetQuotas(ctx context.Context, e handler.QuotaEntity) error {
+func (s store) ChangeQuotas(ctx context.Context, e handler.QuotaEntity, change handler.Change) error {
 	var parts []string
 	if e.User != nil {
 		parts = append(parts, "users", sanitize(*e.User))
@@ -74,7 +74,7 @@ func (s store) SetQuotas(ctx context.Context, e handler.QuotaEntity) error {
 	if e.ClientID != nil {
 		parts = append(parts, "clients", sanitize(*e.ClientID))
 	}
-	return s.zk.SetConfig(ctx, strings.Join(parts, "/"), e.Values)
+	return s.zk.ChangeConfig(ctx, strings.Join(parts, "/"), change)
 }
 
 func entityOf(path string, values map[string]string) handler.QuotaEntity {

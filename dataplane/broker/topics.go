@@ -22,24 +22,29 @@ type topicConfigs struct {
 	zk     *coordination.Client
 	log    *slog.Logger
 
-	mu    sync.Mutex
-	known map[string]partition.TopicConfig
+	mu      sync.Mutex
+	known   map[string]partition.TopicConfig
+	changes uint64 // counts the calls of forget
 }
 
 // get blocks until ZooKeeper has answered: a topic opened with the wrong
 // min.insync.replicas or retention could lose what its owner was promised. Only
 // the broker's end stops the waiting.
 func (t *topicConfigs) get(topic string) partition.TopicConfig {
-	t.mu.Lock()
-	tc, ok := t.known[topic]
-	t.mu.Unlock()
-	if ok {
-		return tc
-	}
 	for {
+		t.mu.Lock()
+		tc, ok := t.known[topic]
+		changes := t.changes
+		t.mu.Unlock()
+		if ok {
+			return tc
+		}
 		overrides, err := t.zk.Config(t.ctx, "topics/"+topic)
 		if err == nil {
-			return t.put(topic, overrides)
+			if tc := t.parse(topic, overrides); t.put(topic, tc, changes) {
+				return tc
+			}
+			continue
 		}
 		t.log.Warn("a topic's configuration cannot be read yet", "topic", topic, "error", err)
 		select {
@@ -50,12 +55,15 @@ func (t *topicConfigs) get(topic string) partition.TopicConfig {
 	}
 }
 
-func (t *topicConfigs) put(topic string, overrides map[string]string) partition.TopicConfig {
-	tc := t.parse(topic, overrides)
+// put keeps what was read after so many changes, unless there has been another.
+func (t *topicConfigs) put(topic string, tc partition.TopicConfig, changes uint64) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	if t.changes != changes {
+		return false
+	}
 	t.known[topic] = tc
-	return tc
+	return true
 }
 
 // forget makes the next get read ZooKeeper again.
@@ -63,6 +71,7 @@ func (t *topicConfigs) forget(topic string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	delete(t.known, topic)
+	t.changes++
 }
 
 // parse never fails: a value that cannot be read, written by another program,

@@ -165,7 +165,7 @@ func (l *Log) write(batches []byte, info *AppendInfo) (flush bool, err error) {
 	}
 	l.end.Store(info.LastOffset + 1)
 	err = batchesOf(batches, func(b recordbatch.Batch) error {
-		return l.producers.replay(b, func() (recordbatch.Batch, error) { return b, nil })
+		return l.producers.replay(b, l.now().UnixMilli(), func() (recordbatch.Batch, error) { return b, nil })
 	})
 	if err != nil {
 		l.logger.Warn("control batch is unreadable", "dir", l.dir, "error", err)
@@ -174,13 +174,13 @@ func (l *Log) write(batches []byte, info *AppendInfo) (flush bool, err error) {
 }
 
 // replay takes over a batch that is in the log: by its header h, or the whole batch
-// if it is a marker.
-func (ps *producers) replay(h recordbatch.Batch, whole func() (recordbatch.Batch, error)) error {
+// if it is a marker. now is in ms since 1970.
+func (ps *producers) replay(h recordbatch.Batch, now int64, whole func() (recordbatch.Batch, error)) error {
 	if !h.HasProducerID() {
 		return nil
 	}
 	if !h.IsControl() {
-		ps.add(h)
+		ps.add(h, now)
 		return nil
 	}
 	b, err := whole()

@@ -12,7 +12,7 @@ import (
 
 func FuzzSnapshot(f *testing.F) {
 	ps := &producers{}
-	ps.add(idempotent(1, 2, 3, 4))
+	ps.add(idempotent(1, 2, 3, 4), 5)
 	f.Add(ps.encode())
 	f.Fuzz(func(t *testing.T, b []byte) {
 		if ps, err := decodeSnapshot(b); err == nil {

@@ -354,8 +354,9 @@ func (l *Log) rebuildProducers(clean bool) error {
 	if from < end && clean {
 		l.logger.Info("replaying batches for the producer state", "dir", l.dir, "from", from, "to", end)
 	}
+	now := l.now().UnixMilli()
 	return l.walk(from, func(s *segment, h recordbatch.Batch, pos, n int64) error {
-		return l.producers.replay(h, func() (recordbatch.Batch, error) { return readBatch(s.file, pos, n) })
+		return l.producers.replay(h, now, func() (recordbatch.Batch, error) { return readBatch(s.file, pos, n) })
 	})
 }
 

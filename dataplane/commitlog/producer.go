@@ -29,7 +29,7 @@ type producer struct {
 	epoch            int16
 	n                int // valid batches, oldest first
 	batches          [rememberedBatches]batchMeta
-	lastTimestamp    int64 // of the last batch or marker, ms
+	lastTimestamp    int64 // when the last batch or marker came, ms; see add
 	coordinatorEpoch int32 // of the last marker, -1 if none
 	txnFirst         int64 // first offset of the open transaction, -1 if none
 }
@@ -75,7 +75,13 @@ func (ps *producers) check(b recordbatch.Batch) (*batchMeta, error) {
 }
 
 // add takes over a data batch that is in the log. Only its header is used.
-func (ps *producers) add(h recordbatch.Batch) {
+//
+// What counts for expiry is when the batch came (now, ms), not the time that its
+// client gave the records: events of years ago would have their producer forgotten
+// while it is at work, and a retry appended again. Kafka goes by the records' time;
+// the snapshot's field is the same. The log keeps no time of arrival but that of
+// LogAppendTime, so of batches that are read back, now is the time of the reading.
+func (ps *producers) add(h recordbatch.Batch, now int64) {
 	p := ps.get(h.ProducerID())
 	if e := h.ProducerEpoch(); e != p.epoch {
 		p.epoch, p.n = e, 0
@@ -86,7 +92,10 @@ func (ps *producers) add(h recordbatch.Batch) {
 	}
 	p.batches[p.n] = batchMeta{h.LastSequence(), h.LastOffset(), h.LastOffsetDelta(), h.MaxTimestamp()}
 	p.n++
-	p.lastTimestamp = h.MaxTimestamp()
+	p.lastTimestamp = now
+	if h.IsLogAppendTime() {
+		p.lastTimestamp = h.MaxTimestamp()
+	}
 	if h.IsTransactional() && p.txnFirst < 0 {
 		p.txnFirst = h.BaseOffset()
 	}

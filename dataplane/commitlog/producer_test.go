@@ -70,6 +70,35 @@ func TestSequenceRules(t *testing.T) {
 	f("expired", nil, idempotent(1, 0, 7, 1))
 }
 
+// Clients stamp records with the time of the event, which may be years ago; a
+// producer at work is not an idle one.
+func TestProducerOfOldRecordsIsNotForgotten(t *testing.T) {
+	l, fsys := newLog(t, Config{})
+	o := recordbatch.NoProducer()
+	o.ProducerID, o.ProducerEpoch, o.BaseSequence = 1, 0, 0
+	b := mkBatch(o, time.Now().AddDate(-8, 0, 0).UnixMilli())
+	appendTo(t, l, bytes.Clone(b), 0)
+	retry := func(when string, l *Log) {
+		t.Helper()
+		if info := appendTo(t, l, bytes.Clone(b), 0); !info.Duplicate {
+			t.Fatalf("retry %s was appended again: %+v", when, info)
+		}
+	}
+	l.ExpireProducers(time.Now())
+	retry("after a look for idle producers", l)
+	must(t, l.abandon())
+	l = openTest(t, fsys, Config{}, OpenOptions{})
+	retry("after a kill", l)
+	must(t, l.Close())
+	l = openTest(t, fsys, Config{}, OpenOptions{CleanShutdown: true})
+	defer l.Close()
+	retry("after a clean stop", l)
+	l.ExpireProducers(time.Now().Add(25 * time.Hour))
+	if len(l.producers.byID) != 0 {
+		t.Error("an idle producer is kept")
+	}
+}
+
 func TestWrappedBatchIsKnownAsDuplicate(t *testing.T) {
 	l, _ := newLog(t, Config{})
 	b := idempotent(1, 0, math.MaxInt32-1, 4) // sequences 2^31-2, 2^31-1, 0, 1
@@ -111,7 +140,7 @@ func TestSnapshotSurvivesItsCodecAndRefusesDamage(t *testing.T) {
 	for i := range 3 {
 		b := idempotent(int64(i), int16(i), int32(i), 3)
 		b.SetBaseOffset(int64(100 + i))
-		ps.add(b)
+		ps.add(b, b.MaxTimestamp())
 	}
 	enc := ps.encode()
 	got, err := decodeSnapshot(enc)

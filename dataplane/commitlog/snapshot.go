@@ -14,8 +14,9 @@ import (
 
 // A producer snapshot, version 1: int16 version, uint32 CRC-32C of what follows,
 // int32 count, then per producer int64 id, int16 epoch, int32 last sequence, int64
-// last offset, int32 offset delta, int64 timestamp, int32 coordinator epoch, int64
-// first offset of the open transaction. It holds the last batch of a producer only.
+// last offset, int32 offset delta, int64 timestamp (for expiry, see producers.add),
+// int32 coordinator epoch, int64 first offset of the open transaction. It holds the
+// last batch of a producer only.
 const (
 	snapshotVersion   = 1
 	snapshotHeader    = 2 + 4

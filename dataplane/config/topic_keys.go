@@ -64,6 +64,3 @@ var topicKeys = []key{
 }
 
 var topicIndex = index(topicKeys)
-
-// TopicKey says whether Kafka knows the key as a topic override.
-func TopicKey(name string) bool { _, ok := topicIndex[name]; return ok }

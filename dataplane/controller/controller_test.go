@@ -305,7 +305,9 @@ func TestUncleanElectionOnlyWhereAllowed(t *testing.T) {
 	c.awaitController(9)
 	c.create(ctl, "safe", []int32{1, 2})
 	c.create(ctl, "loose", []int32{1, 2})
-	must(t, c.zk.SetConfig(c.ctx, "topics/loose", map[string]string{"unclean.leader.election.enable": "true"}))
+	must(t, c.zk.ChangeConfig(c.ctx, "topics/loose", func(map[string]string) (map[string]string, error) {
+		return map[string]string{"unclean.leader.election.enable": "true"}, nil
+	}))
 	for _, topic := range []string{"safe", "loose"} {
 		if r := ctl.AlterPartition(c.ctx, c.alter(1, topic, 0, []int32{1})); r.Topics[0].Partitions[0].ErrorCode != 0 {
 			t.Fatalf("%+v", r)

@@ -206,6 +206,6 @@ func TestSomebodyElsesWriteIsReadAndDecidedAnew(t *testing.T) {
 		t.Fatalf("%+v", got)
 	}
 	// An operator asks for the preferred leader, which it has already.
-	must(t, c.zk.Upsert(c.ctx, coordination.PreferredPath, []byte(`{"version":1,"partitions":[{"topic":"t","partition":0}]}`)))
+	must(t, c.zk.Create(c.ctx, coordination.PreferredPath, []byte(`{"version":1,"partitions":[{"topic":"t","partition":0}]}`)))
 	c.await("carried out", func() bool { st, err := c.zk.Exists(c.ctx, coordination.PreferredPath); return err == nil && st == nil })
 }

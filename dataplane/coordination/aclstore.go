@@ -136,31 +136,37 @@ func pathName(enum string) string {
 	return enum
 }
 
+var errNotification = errors.New("coordination: unreadable change notification")
+
 // ListenACLChanges calls fn for each resource whose list was written, one call
-// at a time, those still noted first; close both listeners in the end.
-func (c *Client) ListenACLChanges(ctx context.Context, fn func(r ACLResource)) ([]*Listener, error) {
+// at a time, those still noted first; close both listeners in the end. For fn's
+// errors see Listen.
+func (c *Client) ListenACLChanges(ctx context.Context, fn func(r ACLResource) error) ([]*Listener, error) {
 	one := make(chan struct{}, 1) // the two listeners have a goroutine each
-	call := func(r ACLResource) {
+	call := func(r ACLResource) error {
 		one <- struct{}{}
 		defer func() { <-one }()
-		fn(r)
+		return fn(r)
 	}
-	literal, err := c.Listen(ctx, ACLChangesPath, "acl_changes_", func(data []byte) {
-		if t, name, ok := strings.Cut(string(data), ":"); ok {
-			call(ACLResource{Type: pathName(t), Name: name})
+	literal, err := c.Listen(ctx, ACLChangesPath, "acl_changes_", func(data []byte) error {
+		t, name, ok := strings.Cut(string(data), ":")
+		if !ok {
+			return errNotification
 		}
+		return call(ACLResource{Type: pathName(t), Name: name})
 	})
 	if err != nil {
 		return nil, err
 	}
-	extended, err := c.Listen(ctx, ExtACLChangesPath, "acl_changes_", func(data []byte) {
+	extended, err := c.Listen(ctx, ExtACLChangesPath, "acl_changes_", func(data []byte) error {
 		var j struct {
 			Type string `json:"resourceType"`
 			Name string `json:"name"`
 		}
-		if json.Unmarshal(data, &j) == nil {
-			call(ACLResource{Type: pathName(j.Type), Name: j.Name, Prefixed: true})
+		if json.Unmarshal(data, &j) != nil {
+			return errNotification
 		}
+		return call(ACLResource{Type: pathName(j.Type), Name: j.Name, Prefixed: true})
 	})
 	if err != nil {
 		literal.Close()

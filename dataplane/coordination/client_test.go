@@ -42,11 +42,11 @@ func TestACLsKeepOthersFromWriting(t *testing.T) {
 	ctx, at := testContext(t), zktest.Chroot(t)
 	owner := connect(t, Config{Connect: at, Digest: "tenant:secret", SetACL: true})
 	must(t, owner.EnsureLayout(ctx))
-	must(t, owner.SetConfig(ctx, "users/u", map[string]string{"k": "v"}))
-	must(t, owner.SetConfig(ctx, "topics/t", map[string]string{"k": "v"}))
+	must(t, owner.ChangeConfig(ctx, "users/u", to(map[string]string{"k": "v"})))
+	must(t, owner.ChangeConfig(ctx, "topics/t", to(map[string]string{"k": "v"})))
 
 	other := connect(t, Config{Connect: at, Digest: "other:secret", SetACL: true})
-	if err := other.SetConfig(ctx, "topics/t", nil); !errors.Is(err, ErrNoAuth) {
+	if err := other.ChangeConfig(ctx, "topics/t", to(nil)); !errors.Is(err, ErrNoAuth) {
 		t.Errorf("another user's write: %v, want no auth", err)
 	}
 	if _, err := other.Config(ctx, "topics/t"); err != nil {
@@ -56,7 +56,7 @@ func TestACLsKeepOthersFromWriting(t *testing.T) {
 		t.Errorf("reading a sensitive znode: %v, want no auth", err)
 	}
 	again := connect(t, Config{Connect: at, Digest: "tenant:secret", SetACL: true})
-	must(t, again.SetConfig(ctx, "topics/t", nil))
+	must(t, again.ChangeConfig(ctx, "topics/t", to(nil)))
 }
 
 func TestACLsSurviveReconnection(t *testing.T) {
@@ -65,15 +65,16 @@ func TestACLsSurviveReconnection(t *testing.T) {
 	ctx, path := testContext(t), zktest.Path()
 	p := zktest.NewProxy(t, zktest.Shared(t))
 	c := connect(t, Config{Connect: p.Addr() + path, Digest: "u:p", SetACL: true, SessionTimeout: 30 * time.Second})
-	must(t, c.Upsert(ctx, "/a/b", []byte("1")))
+	must(t, c.EnsurePath(ctx, "/a/b"))
 	p.Drop()
-	must(t, c.Upsert(ctx, "/a/b", []byte("2")))
+	_, err := c.Set(ctx, "/a/b", []byte("2"), -1)
+	must(t, err)
 	p.Expire(t)
 	p.Drop()
 	// A call under way is told that the session ended; the next one has another.
-	err := c.Upsert(ctx, "/a/b", []byte("3"))
+	_, err = c.Set(ctx, "/a/b", []byte("3"), -1)
 	for errors.Is(err, ErrExpired) {
-		err = c.Upsert(ctx, "/a/b", []byte("3"))
+		_, err = c.Set(ctx, "/a/b", []byte("3"), -1)
 	}
 	must(t, err)
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 )
 
 // DefaultEntity is the name of the default entity of a kind: what applies where
@@ -22,29 +23,62 @@ type configJSON struct {
 // "users/U/clients/C". An entity without overrides has an empty map. User and
 // client names must be sanitized as Kafka does (percent-encoded).
 func (c *Client) Config(ctx context.Context, entity string) (map[string]string, error) {
-	data, _, err := c.Get(ctx, "/config/"+entity)
-	if errors.Is(err, ErrNoNode) || err == nil && len(data) == 0 {
-		return map[string]string{}, nil
+	config, _, err := c.config(ctx, entity)
+	return config, err
+}
+
+// config gives the znode's version, too, noConfig if there is none.
+func (c *Client) config(ctx context.Context, entity string) (map[string]string, int32, error) {
+	data, st, err := c.Get(ctx, "/config/"+entity)
+	if errors.Is(err, ErrNoNode) {
+		return map[string]string{}, noConfig, nil
 	}
 	if err != nil {
-		return nil, err
+		return nil, 0, err
 	}
 	var j configJSON
-	if err := json.Unmarshal(data, &j); err != nil {
-		return nil, fmt.Errorf("coordination: config of %s: %w", entity, err)
+	if len(data) > 0 {
+		if err := json.Unmarshal(data, &j); err != nil {
+			return nil, 0, fmt.Errorf("coordination: config of %s: %w", entity, err)
+		}
 	}
 	if j.Config == nil {
 		j.Config = map[string]string{}
 	}
-	return j.Config, nil
+	return j.Config, st.Version, nil
 }
 
-// SetConfig replaces the overrides of an entity and tells all brokers.
-func (c *Client) SetConfig(ctx context.Context, entity string, config map[string]string) error {
-	if err := c.Upsert(ctx, "/config/"+entity, encodeConfig(config)); err != nil {
-		return err
+const noConfig int32 = -1
+
+// ChangeConfig writes what change makes of the overrides of an entity, and tells
+// all brokers. If somebody else has written them meanwhile, change is asked again
+// for what there is then; its error ends the attempt.
+func (c *Client) ChangeConfig(ctx context.Context, entity string, change func(now map[string]string) (map[string]string, error)) error {
+	path := "/config/" + entity
+	for {
+		now, version, err := c.config(ctx, entity)
+		if err != nil {
+			return err
+		}
+		next, err := change(now)
+		if err != nil {
+			return err
+		}
+		if version == noConfig {
+			if err := c.EnsurePath(ctx, path[:strings.LastIndexByte(path, '/')]); err != nil {
+				return err
+			}
+			err = c.Create(ctx, path, encodeConfig(next))
+		} else {
+			_, err = c.Set(ctx, path, encodeConfig(next), version)
+		}
+		switch {
+		case err == nil:
+			return c.notifyConfig(ctx, entity)
+		case !errors.Is(err, ErrBadVersion) && !errors.Is(err, ErrNodeExists) && !errors.Is(err, ErrNoNode):
+			return err
+		}
 	}
-	return c.notifyConfig(ctx, entity)
 }
 
 func encodeConfig(config map[string]string) []byte {
@@ -74,15 +108,16 @@ func (c *Client) ConfigEntities(ctx context.Context, kind string) ([]string, err
 // ListenConfigChanges calls fn with the path of each entity whose overrides
 // were written, in order, beginning with the notifications that are there. After
 // a session was lost it may be called again for the last ones. When a
-// notification can not be told apart (another layout), fn gets "".
-func (c *Client) ListenConfigChanges(ctx context.Context, fn func(entity string)) (*Listener, error) {
-	return c.Listen(ctx, ConfigChangesPath, "config_change_", func(data []byte) {
+// notification can not be told apart (another layout), fn gets "". For its
+// errors see Listen.
+func (c *Client) ListenConfigChanges(ctx context.Context, fn func(entity string) error) (*Listener, error) {
+	return c.Listen(ctx, ConfigChangesPath, "config_change_", func(data []byte) error {
 		var j struct {
 			EntityPath string `json:"entity_path"`
 		}
 		if err := json.Unmarshal(data, &j); err != nil {
 			c.log.Warn("unreadable config change notification", "data", string(data))
 		}
-		fn(j.EntityPath)
+		return fn(j.EntityPath)
 	})
 }

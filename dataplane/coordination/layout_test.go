@@ -297,22 +297,22 @@ func TestConfigChangesReachEveryListenerAlsoOverALostSession(t *testing.T) {
 	ctx, path := testContext(t), zktest.Path()
 	writer := connect(t, Config{Connect: zktest.Shared(t).Addr() + path})
 	must(t, writer.EnsureLayout(ctx))
-	must(t, writer.SetConfig(ctx, "topics/before", map[string]string{"a": "1"}))
+	must(t, writer.ChangeConfig(ctx, "topics/before", to(map[string]string{"a": "1"})))
 	c, p := proxied(t, path)
 	seen := make(chan string, 100)
-	l, err := c.ListenConfigChanges(ctx, func(e string) { seen <- e })
+	l, err := c.ListenConfigChanges(ctx, func(e string) error { seen <- e; return nil })
 	must(t, err)
 	defer l.Close()
 	if got := recv(t, seen, "the one before"); got != "topics/before" {
 		t.Fatal(got)
 	}
-	must(t, writer.SetConfig(ctx, "topics/t", map[string]string{"a": "1"}))
+	must(t, writer.ChangeConfig(ctx, "topics/t", to(map[string]string{"a": "1"})))
 	if got := recv(t, seen, "change"); got != "topics/t" {
 		t.Fatal(got)
 	}
 	p.Cut()
 	p.Expire(t)
-	must(t, writer.SetConfig(ctx, "users/u/clients/c", map[string]string{"q": "1"}))
+	must(t, writer.ChangeConfig(ctx, "users/u/clients/c", to(map[string]string{"q": "1"})))
 	p.Heal()
 	if got := recv(t, seen, "change while the session was lost"); got != "users/u/clients/c" {
 		t.Fatal(got)
@@ -327,12 +327,64 @@ func TestConfigChangesReachEveryListenerAlsoOverALostSession(t *testing.T) {
 	}
 }
 
+func TestChangesOfOneConfigAtATimeAreAllKept(t *testing.T) {
+	ctx, path := testContext(t), zktest.Chroot(t)
+	const brokers, each = 4, 5
+	var wg sync.WaitGroup
+	for b := range brokers {
+		c := connect(t, Config{Connect: path})
+		wg.Go(func() {
+			for i := range each {
+				err := c.ChangeConfig(ctx, "users/u", func(now map[string]string) (map[string]string, error) {
+					now[fmt.Sprint(b, "-", i)] = "1"
+					return now, nil
+				})
+				if err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	got, err := connect(t, Config{Connect: path}).Config(ctx, "users/u")
+	must(t, err)
+	if len(got) != brokers*each {
+		t.Errorf("%d of %d changes are left: %v", len(got), brokers*each, got)
+	}
+}
+
+// A notification whose content could not be read, since the session ended just
+// then, must not count as handled: nobody would ever apply the change.
+func TestChangeThatCouldNotBeAppliedForALostSessionComesAgain(t *testing.T) {
+	ctx := testContext(t)
+	c := connect(t, Config{Connect: zktest.Chroot(t)})
+	must(t, c.EnsureLayout(ctx))
+	seen := make(chan string, 10)
+	fail := map[string]error{"users/lost": fmt.Errorf("reading: %w", ErrExpired), "users/bad": errors.New("makes no sense")}
+	l, err := c.ListenConfigChanges(ctx, func(e string) error {
+		err := fail[e]
+		delete(fail, e)
+		seen <- e
+		return err
+	})
+	must(t, err)
+	defer l.Close()
+	for _, e := range []string{"users/lost", "users/bad", "users/last"} {
+		must(t, c.ChangeConfig(ctx, e, to(map[string]string{"q": "1"})))
+	}
+	for _, want := range []string{"users/lost", "users/lost", "users/bad", "users/last"} {
+		if got := recv(t, seen, want); got != want {
+			t.Fatalf("told of %s, want %s", got, want)
+		}
+	}
+}
+
 func TestACLListsAreComparedAndSet(t *testing.T) {
 	ctx := testContext(t)
 	c := connect(t, Config{Connect: zktest.Chroot(t)})
 	must(t, c.EnsureLayout(ctx))
 	seen := make(chan ACLResource, 10)
-	ls, err := c.ListenACLChanges(ctx, func(r ACLResource) { seen <- r })
+	ls, err := c.ListenACLChanges(ctx, func(r ACLResource) error { seen <- r; return nil })
 	must(t, err)
 	for _, l := range ls {
 		defer l.Close()

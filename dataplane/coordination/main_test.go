@@ -53,3 +53,8 @@ func recv[T any](t testing.TB, ch <-chan T, what string) T {
 		panic("unreachable")
 	}
 }
+
+// to replaces a config, whatever it was.
+func to(config map[string]string) func(map[string]string) (map[string]string, error) {
+	return func(map[string]string) (map[string]string, error) { return config, nil }
+}

@@ -33,7 +33,7 @@ func (c *Client) notify(ctx context.Context, prefix string, data []byte) error {
 type Listener struct {
 	c            *Client
 	path, prefix string
-	fn           func(data []byte)
+	fn           func(data []byte) error
 	unwatch      func()
 	cancel       context.CancelFunc
 	wake         chan struct{}
@@ -45,7 +45,11 @@ type Listener struct {
 // Listen calls fn, from one goroutine, with the content of each child
 // prefixN of path, in order of N, those that exist first: Listen returns when
 // these have been handled. Old children are removed.
-func (c *Client) Listen(ctx context.Context, path, prefix string, fn func(data []byte)) (*Listener, error) {
+//
+// fn usually reads what has changed. If it fails with ErrExpired it is called
+// again for the same child, under the next session; any other error is logged,
+// and the child counts as handled.
+func (c *Client) Listen(ctx context.Context, path, prefix string, fn func(data []byte) error) (*Listener, error) {
 	if err := c.EnsurePath(ctx, path); err != nil {
 		return nil, err
 	}
@@ -120,7 +124,11 @@ func (l *Listener) process(ctx context.Context) error {
 			return fmt.Errorf("%s: %w", k.name, err)
 		}
 		if k.n > l.last {
-			l.fn(data)
+			if err := l.fn(data); errors.Is(err, ErrExpired) {
+				return fmt.Errorf("%s: %w", k.name, err)
+			} else if err != nil {
+				l.c.log.Error("a notified change could not be applied", "path", l.path, "child", k.name, "err", err)
+			}
 			l.last = k.n
 		} else if time.Since(time.UnixMilli(st.Ctime)) > notificationLife {
 			if err := l.c.Delete(ctx, l.path+"/"+k.name, -1); err != nil {

@@ -152,23 +152,6 @@ func (c *Client) Set(ctx context.Context, path string, data []byte, version int3
 	return st.Version, nil
 }
 
-// Upsert writes a znode whatever its version, making it and its parents.
-func (c *Client) Upsert(ctx context.Context, path string, data []byte) error {
-	for {
-		if _, err := c.Set(ctx, path, data, -1); !errors.Is(err, zk.ErrNoNode) {
-			return err
-		}
-		if i := strings.LastIndexByte(path, '/'); i > 0 {
-			if err := c.EnsurePath(ctx, path[:i]); err != nil {
-				return err
-			}
-		}
-		if err := c.Create(ctx, path, data); !errors.Is(err, zk.ErrNodeExists) {
-			return err
-		}
-	}
-}
-
 // Delete removes a znode of that version (-1: any); a missing one is no error.
 func (c *Client) Delete(ctx context.Context, path string, version int32) error {
 	p := c.full(path)

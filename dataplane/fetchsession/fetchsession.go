@@ -50,7 +50,6 @@ type Cache struct {
 	mu         sync.Mutex
 	sessions   map[int32]*session
 	partitions int // of all sessions
-	evictions  int64
 }
 
 type session struct {
@@ -163,13 +162,6 @@ func (c *Cache) Len() int {
 	return len(c.sessions)
 }
 
-// Evictions is the number of sessions displaced by others.
-func (c *Cache) Evictions() int64 {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.evictions
-}
-
 func (c *Cache) remove(id int32) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -240,7 +232,6 @@ func (c *Cache) makeRoom(now time.Time, privileged bool, size int) bool {
 		victim = least
 	}
 	c.drop(victim)
-	c.evictions++
 	return true
 }
 

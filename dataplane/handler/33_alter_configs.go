@@ -37,7 +37,7 @@ func (h *Handler) alterConfigs(r *listener.Request) {
 
 // alterResource applies a change to a topic's overrides. Settings of brokers
 // are read at start only, so far.
-func (h *Handler) alterResource(r *listener.Request, typ kmsg.ConfigResourceType, name string, dry bool, change func(map[string]string) (map[string]string, error)) error {
+func (h *Handler) alterResource(r *listener.Request, typ kmsg.ConfigResourceType, name string, dry bool, change Change) error {
 	switch typ {
 	case kmsg.ConfigResourceTypeTopic:
 	case kmsg.ConfigResourceTypeBroker:
@@ -56,13 +56,12 @@ func (h *Handler) alterResource(r *listener.Request, typ kmsg.ConfigResourceType
 	}
 	ctx, cancel := context.WithTimeout(h.ctx, h.Broker.RequestTimeout)
 	defer cancel()
-	current, err := h.Store.TopicConfig(ctx, name)
-	if err != nil {
-		return err
+	if !dry {
+		return h.Store.ChangeTopicConfig(ctx, name, change)
 	}
-	next, err := change(current)
-	if err != nil || dry {
-		return err
+	now, err := h.Store.TopicConfig(ctx, name)
+	if err == nil {
+		_, err = change(now)
 	}
-	return h.Store.SetTopicConfig(ctx, name, next)
+	return err
 }

@@ -146,38 +146,34 @@ func (h *Handler) alterQuota(ctx context.Context, in *kmsg.AlterClientQuotasRequ
 	if err != nil {
 		return err
 	}
-	all, err := h.Store.Quotas(ctx)
-	if err != nil {
+	if dry {
+		_, err := alterValues(map[string]string{}, in.Ops)
 		return err
 	}
-	values := map[string]string{}
-	for _, q := range all {
-		if same(q.User, entity.User) && same(q.ClientID, entity.ClientID) {
-			maps.Copy(values, q.Values)
-		}
-	}
-	for _, op := range in.Ops {
+	return h.Store.ChangeQuotas(ctx, entity, func(now map[string]string) (map[string]string, error) {
+		return alterValues(now, in.Ops)
+	})
+}
+
+// alterValues applies the ops to values; settings that are no quotas, as SCRAM
+// credentials on the same znode, stay.
+func alterValues(values map[string]string, ops []kmsg.AlterClientQuotasRequestEntryOp) (map[string]string, error) {
+	for _, op := range ops {
 		switch {
 		case !slices.Contains(quotaKeys, op.Key):
-			return fmt.Errorf("%w: no such quota: %q", kerr.InvalidRequest, op.Key)
+			return nil, fmt.Errorf("%w: no such quota: %q", kerr.InvalidRequest, op.Key)
 		case op.Remove:
 			delete(values, op.Key)
 		case math.IsNaN(op.Value) || math.IsInf(op.Value, 0) || op.Value <= 0:
-			return fmt.Errorf("%w: %s must be above 0", kerr.InvalidRequest, op.Key)
+			return nil, fmt.Errorf("%w: %s must be above 0", kerr.InvalidRequest, op.Key)
 		case op.Key != "request_percentage" && op.Value != math.Trunc(op.Value):
-			return fmt.Errorf("%w: %s is a whole number of bytes per second", kerr.InvalidRequest, op.Key)
+			return nil, fmt.Errorf("%w: %s is a whole number of bytes per second", kerr.InvalidRequest, op.Key)
 		default:
 			values[op.Key] = strconv.FormatFloat(op.Value, 'f', -1, 64)
 		}
 	}
-	if dry {
-		return nil
-	}
-	entity.Values = values
-	return h.Store.SetQuotas(ctx, entity)
+	return values, nil
 }
-
-func same(a, b *string) bool { return (a == nil) == (b == nil) && (a == nil || *a == *b) }
 
 func quotaEntity(parts []kmsg.AlterClientQuotasRequestEntryEntity) (QuotaEntity, error) {
 	var q QuotaEntity

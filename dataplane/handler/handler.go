@@ -69,13 +69,19 @@ type Deps struct {
 type Store interface {
 	// TopicConfig is the topic's own settings, empty if it has none.
 	TopicConfig(ctx context.Context, topic string) (map[string]string, error)
-	// SetTopicConfig replaces them.
-	SetTopicConfig(ctx context.Context, topic string, overrides map[string]string) error
+	// ChangeTopicConfig replaces them by what change makes of them. It may ask
+	// more than once, when others change them at the same time.
+	ChangeTopicConfig(ctx context.Context, topic string, change Change) error
 	// Quotas lists every quota entity with its settings.
 	Quotas(ctx context.Context) ([]QuotaEntity, error)
-	// SetQuotas replaces one entity's settings; none removes it.
-	SetQuotas(ctx context.Context, e QuotaEntity) error
+	// ChangeQuotas does the same for the settings of one entity, whose Values
+	// are not looked at; none left removes it.
+	ChangeQuotas(ctx context.Context, e QuotaEntity, change Change) error
 }
+
+// Change makes new settings of those that are there, which it may alter; its
+// error leaves all as it is.
+type Change func(now map[string]string) (map[string]string, error)
 
 // QuotaEntity is a user, a client id or a pair with its settings. A nil part
 // does not take part in the entity; the default entity is the name Default.

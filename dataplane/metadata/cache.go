@@ -30,15 +30,6 @@ func NewCache(clusterID string) *Cache {
 // Image returns the current image, never nil.
 func (c *Cache) Image() *Image { return c.cur.Load() }
 
-// SetClusterID names the cluster once it is known.
-func (c *Cache) SetClusterID(id string) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	next := *c.cur.Load()
-	next.ClusterID = id
-	c.swap(&next)
-}
-
 // Delta says what an update did to the topics.
 type Delta struct {
 	Changed []protocol.TopicPartition // added or changed
@@ -218,9 +209,4 @@ func (c *Cache) AwaitTopic(ctx context.Context, topic string, partitions int) er
 		}
 		return true
 	})
-}
-
-// AwaitGone blocks until the topic is no longer known, or ctx ends.
-func (c *Cache) AwaitGone(ctx context.Context, topic string) error {
-	return c.Await(ctx, func(im *Image) bool { return im.Topics[topic] == nil })
 }

@@ -202,7 +202,7 @@ func TestAwaitWakesWithTheUpdateAndEndsWithItsContext(t *testing.T) {
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		if err := c.AwaitGone(ctx, "a"); !errors.Is(err, context.DeadlineExceeded) {
+		if err := c.AwaitTopic(ctx, "a", 3); !errors.Is(err, context.DeadlineExceeded) {
 			t.Fatalf("got %v", err)
 		}
 	})

@@ -195,11 +195,19 @@ func (m *Manager) StopReplica(req *kmsg.StopReplicaRequest) *kmsg.StopReplicaRes
 		resp.ErrorCode = protocol.Code(err)
 		return resp
 	}
+	emptied := map[*commitlog.Dir]bool{}
 	for _, s := range stops(req) {
 		r := kmsg.NewStopReplicaResponsePartition()
 		r.Topic, r.Partition = s.tp.Topic, s.tp.Partition
-		r.ErrorCode = protocol.Code(m.stopOne(s))
+		dir, err := m.stopOne(s)
+		if dir != nil {
+			emptied[dir] = true
+		}
+		r.ErrorCode = protocol.Code(err)
 		resp.Partitions = append(resp.Partitions, r)
+	}
+	for d := range emptied {
+		m.forgetDeleted(d)
 	}
 	return resp
 }
@@ -231,27 +239,28 @@ func stops(req *kmsg.StopReplicaRequest) []stopOrder {
 	return out
 }
 
-func (m *Manager) stopOne(s stopOrder) error {
+// stopOne tells the folder from which it deleted the replica, if it did.
+func (m *Manager) stopOne(s stopOrder) (from *commitlog.Dir, err error) {
 	p := m.Partition(s.tp)
 	if p == nil {
-		return nil
+		return nil, nil
 	}
 	p.state.Lock()
 	failed, epoch := p.failed, p.leaderEpoch
 	p.state.Unlock()
 	if failed != nil {
-		return kerr.KafkaStorageError
+		return nil, kerr.KafkaStorageError
 	}
 	if s.epoch != epochDuringDelete && s.epoch != noEpoch && s.epoch < epoch {
-		return kerr.FencedLeaderEpoch
+		return nil, kerr.FencedLeaderEpoch
 	}
 	if m.cfg.Fetchers != nil {
 		m.cfg.Fetchers.Remove([]TopicPartition{s.tp})
 	}
 	if !s.delete {
-		return nil
+		return nil, nil
 	}
-	err := m.drop(p)
+	err = m.drop(p)
 	m.produces.Check(p)
 	m.fetches.Check(p)
 	if f := m.cfg.Hooks.OnLeadership; f != nil {
@@ -261,7 +270,7 @@ func (m *Manager) stopOne(s stopOrder) error {
 	if f := m.cfg.Hooks.OnDelete; f != nil {
 		f(s.tp)
 	}
-	return err
+	return p.dir, err
 }
 
 // drop takes the replica out of service and renames its folder away.

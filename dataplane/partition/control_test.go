@@ -5,6 +5,7 @@ import (
 	"io/fs"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -159,6 +160,81 @@ func TestStopReplica(t *testing.T) {
 			t.Errorf("base offset %d", got.BaseOffset)
 		}
 	})
+}
+
+// A change that comes while a new replica is being opened finds no replica to
+// apply it to; what was read before it must not stand.
+func TestConfigChangedWhileAReplicaIsMade(t *testing.T) {
+	r := &rig{t: t, fs: vfs.NewMem(), minISR: 1}
+	changed := make(chan struct{})
+	var asked atomic.Bool
+	r.onTopic = func() {
+		if asked.Swap(true) {
+			return
+		}
+		r.minISR = 2 // and what is being read is the old value
+		go func() {
+			defer close(changed)
+			r.m.UpdateTopicConfig(tpA.Topic)
+		}()
+		select {
+		case <-changed: // too early for the new replica
+		case <-time.After(50 * time.Millisecond): // it waits for its turn
+		}
+	}
+	r.start()
+	defer r.stop()
+	r.lead(tpA, 1, 1)
+	<-changed
+	if err := (<-r.produce(tpA, -1, batch(1, "v"))).Err; !errors.Is(err, kerr.NotEnoughReplicas) {
+		t.Errorf("acks=all with one replica in sync and min.insync.replicas=2: %v", err)
+	}
+}
+
+// What the checkpoints say of a deleted partition must not be taken for the one
+// that is made anew under its name, however soon the broker is killed.
+func TestTopicMadeAnewIsNotJudgedByTheCheckpointsOfTheOldOne(t *testing.T) {
+	for name, restart := range map[string]bool{"deleted in this life": false, "deleted before a kill": true} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(r *rig) {
+				r.lead(tpA, 1, 1)
+				for range 10 {
+					r.put(tpA, 1, "old")
+				}
+				if _, err := r.m.Partition(tpA).Log().IncrementStartOffset(8); err != nil {
+					t.Fatal(err)
+				}
+				time.Sleep(2 * time.Minute) // all checkpoints are written
+				synctest.Wait()
+				if restart {
+					// A kill right after the folder was renamed: nothing else was written.
+					r.kill()
+					if err := r.fs.RemoveAll(r.dir.PartitionPath(tpA)); err != nil {
+						t.Fatal(err)
+					}
+					r.start()
+				} else {
+					wantErr(t, "deletion", r.stopReplica(tpA, -2, true), nil)
+				}
+				if err := r.order(tpA, [16]byte{9}, 1, 0, []int32{1, 2}, []int32{1, 2}); err != nil {
+					t.Fatal(err)
+				}
+				for range 3 {
+					r.put(tpA, 1, "new")
+				}
+				r.kill()
+				r.start()
+				p := r.m.Partition(tpA)
+				if p.StartOffset() != 0 || p.EndOffset() != 3 {
+					t.Errorf("the log is [%d, %d), want [0, 3)", p.StartOffset(), p.EndOffset())
+				}
+				r.hw(tpA, 0) // broker 2 has nothing yet
+				if got := p.Log().RecoveryPoint(); got != 0 {
+					t.Errorf("recovery point %d of a log that was never flushed", got)
+				}
+			})
+		})
+	}
 }
 
 func TestRestartKeepsLogWatermarkAndID(t *testing.T) {

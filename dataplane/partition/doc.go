@@ -9,6 +9,7 @@
 // Locks, outermost first:
 //
 //	Manager.ctl      one controller order at a time
+//	Manager.configs  one change of a topic's configuration, or new replica, at a time
 //	Partition.append one append, truncation or change of role at a time; held over disk writes
 //	checkpoints.mu   one checkpoint file at a time
 //	Manager.mu       the table of partitions

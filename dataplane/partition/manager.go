@@ -29,6 +29,11 @@ type Manager struct {
 	ctl             sync.Mutex
 	controllerEpoch int32
 
+	// configs is held from the reading of a topic's configuration until it holds
+	// for all replicas there are: a change finds a new replica, or the new replica
+	// finds the change.
+	configs sync.Mutex
+
 	mu     sync.RWMutex
 	parts  map[TopicPartition]*Partition
 	offIn  map[*commitlog.Dir]error // folders that have failed
@@ -147,7 +152,19 @@ func (m *Manager) load(ctx context.Context, d *commitlog.Dir) error {
 		})
 	}
 	wg.Wait()
-	return errors.Join(append(errs, ctx.Err())...)
+	if err := errors.Join(append(errs, ctx.Err())...); err != nil {
+		return err
+	}
+	for _, offsets := range []map[TopicPartition]int64{hw, rp, ls} {
+		for tp := range offsets {
+			if p := m.Partition(tp); p == nil || p.dir != d {
+				// Deleted, and killed before the checkpoints could say so.
+				m.forgetDeleted(d)
+				return nil
+			}
+		}
+	}
+	return nil
 }
 
 func (m *Manager) loadOne(d *commitlog.Dir, tp TopicPartition, hw, rp, ls int64) error {
@@ -191,6 +208,8 @@ func (m *Manager) create(tp TopicPartition, id protocol.UUID) (*Partition, error
 	if d == nil {
 		return nil, kerr.KafkaStorageError
 	}
+	m.configs.Lock()
+	defer m.configs.Unlock()
 	path, tc := d.PartitionPath(tp), m.cfg.Topic(tp.Topic)
 	err := m.cfg.FS.MkdirAll(path)
 	if err == nil && id != (protocol.UUID{}) {
@@ -257,6 +276,16 @@ func (m *Manager) all() []*Partition {
 
 // UpdateTopicConfig applies a topic's changed configuration.
 func (m *Manager) UpdateTopicConfig(topic string) {
+	for _, p := range m.configure(topic) {
+		p.changed(true)
+	}
+}
+
+// configure gives the partitions whose high watermark the change has moved: a
+// lower min.insync.replicas may commit what waits.
+func (m *Manager) configure(topic string) (committed []*Partition) {
+	m.configs.Lock()
+	defer m.configs.Unlock()
 	tc := m.cfg.Topic(topic)
 	for _, p := range m.all() {
 		if p.tp.Topic != topic {
@@ -264,14 +293,13 @@ func (m *Manager) UpdateTopicConfig(topic string) {
 		}
 		p.config.Store(&tc)
 		p.log.SetConfig(tc.Log)
-		// A lower min.insync.replicas may commit what waits.
 		p.state.Lock()
-		committed := p.advance(m.now())
-		p.state.Unlock()
-		if committed {
-			p.changed(true)
+		if p.advance(m.now()) {
+			committed = append(committed, p)
 		}
+		p.state.Unlock()
 	}
+	return committed
 }
 
 // absent is the error for a partition that is not served here.

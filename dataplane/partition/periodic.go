@@ -1,6 +1,7 @@
 package partition
 
 import (
+	"errors"
 	"maps"
 	"sync"
 	"time"
@@ -77,6 +78,19 @@ func (m *Manager) writeRecoveryPoints(d *commitlog.Dir) error {
 		return err
 	}
 	return m.checkpoints.write(d, commitlog.LogStartCheckpoint, m.offsetsOf(d, func(p *Partition) int64 { return p.log.StartOffset() }))
+}
+
+// forgetDeleted takes deleted partitions out of a folder's checkpoints, before
+// one of the same name can be made there: to its log, found again after a kill,
+// the offsets of the old one would be a start above its end (so all of it would
+// go), a watermark above what is committed, a recovery point above what is on disk.
+func (m *Manager) forgetDeleted(d *commitlog.Dir) {
+	if m.offline(d) {
+		return
+	}
+	if err := errors.Join(m.writeRecoveryPoints(d), m.writeHighWatermark(d)); err != nil {
+		m.failDir(d, err)
+	}
 }
 
 func (m *Manager) writeHighWatermarks()    { m.eachDir(m.writeHighWatermark) }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"path/filepath"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -29,6 +30,7 @@ type rig struct {
 	minISR   int
 	log      commitlog.Config
 	alive    map[int32]bool // nil: all
+	onTopic  func()         // called while a topic's configuration is being read
 	fetchers fetchersStub
 
 	mu       sync.Mutex
@@ -106,7 +108,13 @@ func (r *rig) start() {
 	r.m, err = NewManager(context.Background(), Config{
 		BrokerID: 1, BrokerEpoch: func() int64 { return 50 }, FS: r.fs, Dirs: []*commitlog.Dir{dir}, Wheel: r.wheel,
 		ISR: r, Fetchers: &r.fetchers,
-		Topic: func(string) TopicConfig { return TopicConfig{MinISR: r.minISR, Log: r.log} },
+		Topic: func(string) TopicConfig {
+			c := TopicConfig{MinISR: r.minISR, Log: r.log}
+			if r.onTopic != nil {
+				r.onTopic()
+			}
+			return c
+		},
 		Known: func(tp TopicPartition) bool { return tp.Topic == "elsewhere" },
 		Alive: func(id int32) bool {
 			r.mu.Lock()
@@ -126,6 +134,39 @@ func (r *rig) start() {
 	if err != nil {
 		r.t.Fatal(err)
 	}
+}
+
+// kill leaves the disk as it is at this moment, as kill -9 does, for start.
+func (r *rig) kill() {
+	r.t.Helper()
+	left := vfs.NewMem()
+	var copyDir func(dir string)
+	copyDir = func(dir string) {
+		infos, err := r.fs.ReadDir(dir)
+		if err == nil {
+			err = left.MkdirAll(dir)
+		}
+		if err != nil {
+			r.t.Fatal(err)
+		}
+		for _, i := range infos {
+			path := filepath.Join(dir, i.Name)
+			if i.Dir {
+				copyDir(path)
+				continue
+			}
+			b, err := vfs.ReadFile(r.fs, path, 1<<30)
+			if err == nil {
+				err = vfs.WriteFileAtomic(left, path, b)
+			}
+			if err != nil {
+				r.t.Fatal(err)
+			}
+		}
+	}
+	copyDir("/data")
+	r.stop()
+	r.fs = left
 }
 
 func (r *rig) note(f func()) {

@@ -31,17 +31,3 @@ func (c Codec) String() string {
 	}
 	return "unknown"
 }
-
-// ParseCodec reads a value of the setting compression.type ("uncompressed" is
-// "none"); ok is false for an unknown one.
-func ParseCodec(s string) (Codec, bool) {
-	if s == "uncompressed" {
-		return CodecNone, true
-	}
-	for c := CodecProducer; c <= CodecZstd; c++ {
-		if c.String() == s {
-			return c, true
-		}
-	}
-	return 0, false
-}
