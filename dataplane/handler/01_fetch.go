@@ -50,7 +50,7 @@ func (h *Handler) fetch(r *listener.Request) {
 		minBytes = min(minBytes, maxBytes)
 	}
 	parts := session.Parts()
-	x := &fetching{h: h, r: r, session: session, follower: follower}
+	x := &fetching{h: h, r: r, session: session, follower: follower, readCommitted: req.IsolationLevel == 1}
 	x.answers = make([]protocol.FetchPartition, len(parts))
 	ask := make([]partition.FetchPart, 0, len(parts))
 	allowed := map[string]bool{} // a session may name thousands of partitions of few topics
@@ -78,8 +78,11 @@ func (h *Handler) fetch(r *listener.Request) {
 	}
 	h.Partitions.Fetch(partition.FetchRequest{
 		ReplicaID: replica, ReplicaEpoch: replicaEpoch, MaxWait: wait, MinBytes: minBytes, MaxBytes: maxBytes,
-		ReadCommitted: req.IsolationLevel == 1, AllowFollower: req.Version >= 11, Parts: ask,
+		ReadCommitted: x.readCommitted, AllowFollower: req.Version >= 11, Parts: ask,
 	}, x.done)
+	// A long poll may wait for as long as its client likes: not with memory that
+	// others could use.
+	r.ReleaseBody()
 }
 
 // fetchRefused says why a partition is not even looked at.
@@ -114,8 +117,11 @@ type fetching struct {
 	r        *listener.Request
 	session  *fetchsession.Context
 	follower bool
-	answers  []protocol.FetchPartition // in the order of the session's parts
-	asked    []int                     // which of them the log was asked for
+	// readCommitted replies name the aborted transactions, of which there are none
+	// yet, instead of leaving the list out.
+	readCommitted bool
+	answers       []protocol.FetchPartition // in the order of the session's parts
+	asked         []int                     // which of them the log was asked for
 }
 
 func (x *fetching) done(results []partition.FetchResult) {
@@ -133,7 +139,7 @@ func (x *fetching) done(results []partition.FetchResult) {
 		if res.Err != nil {
 			a.LeaderID, a.LeaderEpoch = res.Leader, res.LeaderEpoch
 		}
-		if req := x.r.Body.(*kmsg.FetchRequest); req.IsolationLevel == 1 && res.Err == nil {
+		if x.readCommitted && res.Err == nil {
 			a.AbortedTransactions = []kmsg.FetchResponseTopicPartitionAbortedTransaction{}
 		}
 		if res.Slice.Len > 0 {
