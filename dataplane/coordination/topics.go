@@ -171,10 +171,16 @@ func (c *Client) Topic(ctx context.Context, name string) (TopicAssignment, error
 
 // TopicAssignments reads many topics; those that do not exist are left out.
 func (c *Client) TopicAssignments(ctx context.Context, names []string) (map[string]TopicAssignment, error) {
+	return readAll(ctx, names, c.Topic)
+}
+
+// readAll reads one thing for each key, several at once; keys whose znode is
+// missing are left out.
+func readAll[K comparable, V any](ctx context.Context, keys []K, read func(context.Context, K) (V, error)) (map[K]V, error) {
 	var mu sync.Mutex
-	out := make(map[string]TopicAssignment, len(names))
-	err := parallel(ctx, len(names), func(ctx context.Context, i int) error {
-		a, err := c.Topic(ctx, names[i])
+	out := make(map[K]V, len(keys))
+	err := parallel(ctx, len(keys), func(ctx context.Context, i int) error {
+		v, err := read(ctx, keys[i])
 		if errors.Is(err, ErrNoNode) {
 			return nil
 		}
@@ -183,7 +189,7 @@ func (c *Client) TopicAssignments(ctx context.Context, names []string) (map[stri
 		}
 		mu.Lock()
 		defer mu.Unlock()
-		out[names[i]] = a
+		out[keys[i]] = v
 		return nil
 	})
 	return out, err
@@ -205,22 +211,7 @@ func (c *Client) PartitionState(ctx context.Context, tp protocol.TopicPartition)
 
 // PartitionStates reads many states; partitions without one are left out.
 func (c *Client) PartitionStates(ctx context.Context, tps []protocol.TopicPartition) (map[protocol.TopicPartition]PartitionState, error) {
-	var mu sync.Mutex
-	out := make(map[protocol.TopicPartition]PartitionState, len(tps))
-	err := parallel(ctx, len(tps), func(ctx context.Context, i int) error {
-		s, err := c.PartitionState(ctx, tps[i])
-		if errors.Is(err, ErrNoNode) {
-			return nil
-		}
-		if err != nil {
-			return err
-		}
-		mu.Lock()
-		defer mu.Unlock()
-		out[tps[i]] = s
-		return nil
-	})
-	return out, err
+	return readAll(ctx, tps, c.PartitionState)
 }
 
 // CreateTopic writes a new topic's config and then its assignment, which is
