@@ -32,11 +32,9 @@ func CheckTopicName(name string) error {
 	return nil
 }
 
-// TopicNamesCollide says whether two topics' names differ only in '.' and '_',
-// which Kafka refuses since its metrics write both as '_'.
-func TopicNamesCollide(a, b string) bool {
-	return strings.ReplaceAll(a, ".", "_") == strings.ReplaceAll(b, ".", "_")
-}
+// TopicCollisionKey is equal for topics whose names differ only in '.' and '_'.
+// Kafka refuses the second of such a pair, since its metrics write both as '_'.
+func TopicCollisionKey(name string) string { return strings.ReplaceAll(name, ".", "_") }
 
 // InternalTopic says whether the name is reserved for the service: names that
 // start with two underscores.

@@ -95,7 +95,7 @@ func TestTopicNames(t *testing.T) {
 	if CheckTenantTopicName("__consumer_offsets") == nil || CheckTenantTopicName("_mine") != nil {
 		t.Error("names of the service")
 	}
-	if !TopicNamesCollide("a.b", "a_b") || TopicNamesCollide("a.b", "a-b") {
+	if key := TopicCollisionKey("a.b"); key != TopicCollisionKey("a_b") || key == TopicCollisionKey("a-b") {
 		t.Error("collision")
 	}
 }

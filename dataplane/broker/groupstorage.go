@@ -8,9 +8,9 @@ import (
 
 	"penstock/dataplane/commitlog"
 	"penstock/dataplane/group"
-	"penstock/dataplane/handler"
 	"penstock/dataplane/metadata"
 	"penstock/dataplane/partition"
+	"penstock/dataplane/protocol"
 	"penstock/dataplane/recordbatch"
 )
 
@@ -23,7 +23,7 @@ type groupStorage struct {
 }
 
 func offsetsPartition(p int32) partition.TopicPartition {
-	return partition.TopicPartition{Topic: handler.OffsetsTopic, Partition: p}
+	return partition.TopicPartition{Topic: protocol.OffsetsTopic, Partition: p}
 }
 
 func (s *groupStorage) Append(p int32, recs []group.Record, done func(error)) {
@@ -104,7 +104,7 @@ func readSlice(slice *commitlog.Slice, buf []byte, at int64, fn func(group.Recor
 }
 
 func (s *groupStorage) Partitions() int32 {
-	t := s.metadata.Image().Topic(handler.OffsetsTopic)
+	t := s.metadata.Image().Topic(protocol.OffsetsTopic)
 	if t == nil {
 		return 0
 	}

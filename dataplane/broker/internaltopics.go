@@ -5,7 +5,7 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kmsg"
 
-	"penstock/dataplane/handler"
+	"penstock/dataplane/protocol"
 )
 
 // usageRetention keeps usage records long enough that billing may be down for
@@ -23,12 +23,12 @@ func (b *Broker) topicToMake(topic string) kmsg.CreateTopicsRequestTopic {
 		t.Configs = append(t.Configs, c)
 	}
 	switch topic {
-	case handler.OffsetsTopic:
+	case protocol.OffsetsTopic:
 		t.NumPartitions, t.ReplicationFactor = b.cfg.OffsetsPartitions, b.cfg.OffsetsReplicationFactor
 		set("cleanup.policy", "compact")
 		set("compression.type", "producer")
 		set("segment.bytes", strconv.Itoa(b.cfg.OffsetsSegmentBytes))
-	case handler.UsageTopic:
+	case protocol.UsageTopic:
 		t.NumPartitions, t.ReplicationFactor = 1, b.cfg.UsageReplicationFactor
 		set("cleanup.policy", "delete")
 		set("retention.ms", strconv.Itoa(usageRetention))

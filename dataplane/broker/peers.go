@@ -33,16 +33,50 @@ func (d *dialer) dial(ctx context.Context, addr string) (*peer.Conn, error) {
 	return p.Dial(ctx)
 }
 
-// controllerLink sends requests to whichever broker is the controller, one at
-// a time over one kept connection.
-type controllerLink struct {
-	dialer   *dialer
-	metadata *metadata.Cache
-	zk       *coordination.Client
+// link is one kept connection to whichever broker it is asked to reach: dialled
+// at need, and anew when the broker is another or the connection is broken. It
+// carries one request at a time.
+type link struct {
+	dialer *dialer
 
 	mu   sync.Mutex
 	conn *peer.Conn
-	to   int32
+	addr string
+}
+
+func (l *link) do(ctx context.Context, addr string, req kmsg.Request) (kmsg.Response, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.conn != nil && (l.addr != addr || l.conn.Broken()) {
+		l.closeLocked()
+	}
+	if l.conn == nil {
+		conn, err := l.dialer.dial(ctx, addr)
+		if err != nil {
+			return nil, err
+		}
+		l.conn, l.addr = conn, addr
+	}
+	return l.conn.Do(ctx, req)
+}
+
+func (l *link) close() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.closeLocked()
+}
+
+func (l *link) closeLocked() {
+	if l.conn != nil {
+		l.conn.Close()
+		l.conn = nil
+	}
+}
+
+// controllerLink sends requests to whichever broker is the controller.
+type controllerLink struct {
+	link
+	zk *coordination.Client
 }
 
 // errNoController means that nobody holds the office right now.
@@ -51,26 +85,15 @@ var errNoController = errors.New("no controller is elected")
 // Do sends req to the controller. Its reply may say NOT_CONTROLLER: the caller
 // tries again, when the next controller is known.
 func (l *controllerLink) Do(ctx context.Context, req kmsg.Request) (kmsg.Response, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
 	id, addr, err := l.find(ctx)
 	if err != nil {
 		return nil, err
 	}
-	if l.conn != nil && (l.to != id || l.conn.Broken()) {
-		l.closeLocked()
-	}
-	if l.conn == nil {
-		if l.conn, err = l.dialer.dial(ctx, addr); err != nil {
-			return nil, fmt.Errorf("controller %d at %s: %w", id, addr, err)
-		}
-		l.to = id
-	}
-	resp, err := l.conn.Do(ctx, req)
+	resp, err := l.do(ctx, addr, req)
 	if err != nil {
-		l.closeLocked()
+		return nil, fmt.Errorf("controller %d at %s: %w", id, addr, err)
 	}
-	return resp, err
+	return resp, nil
 }
 
 // find asks ZooKeeper: right after a failover it knows before any broker does.
@@ -99,19 +122,6 @@ func (b *Broker) sendAlterPartition(ctx context.Context, req *kmsg.AlterPartitio
 		return nil, err
 	}
 	return resp.(*kmsg.AlterPartitionResponse), nil
-}
-
-func (l *controllerLink) closeLocked() {
-	if l.conn != nil {
-		l.conn.Close()
-		l.conn = nil
-	}
-}
-
-func (l *controllerLink) close() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.closeLocked()
 }
 
 func hostPort(host string, port int32) string {

@@ -180,7 +180,7 @@ func (b *Broker) identify(ctx context.Context) error {
 		listener: b.cfg.InterBrokerListener, user: user, password: password,
 		timeout: b.cfg.ReplicaSocketTimeout, clientID: "broker-" + strconv.Itoa(int(b.cfg.ID)), buffers: b.buffers,
 	}
-	b.controllers = &controllerLink{dialer: b.dialer, metadata: b.metadata, zk: b.zk}
+	b.controllers = &controllerLink{link: link{dialer: b.dialer}, zk: b.zk}
 	b.onStop("controller link", func(context.Context) error { b.controllers.close(); return nil })
 	return nil
 }
@@ -189,7 +189,7 @@ func (b *Broker) openMeter(context.Context) error {
 	if !b.cfg.UsageEnable {
 		return nil
 	}
-	b.usage = &usageLink{b: b}
+	b.usage = &usageLink{link: link{dialer: b.dialer}, b: b}
 	m, err := meter.Open(meter.Config{
 		Dir: b.cfg.LogDirs[0], Broker: b.cfg.ID, Cluster: b.metadata.Image().ClusterID,
 		Interval: b.cfg.UsageInterval, Publish: b.usage.publish, Logger: b.log,
@@ -245,7 +245,7 @@ func (b *Broker) openLogs(ctx context.Context) error {
 func (b *Broker) hooks() partition.Hooks {
 	h := partition.Hooks{
 		OnLeadership: func(tp partition.TopicPartition, leader bool, epoch int32) {
-			if tp.Topic != handler.OffsetsTopic {
+			if tp.Topic != protocol.OffsetsTopic {
 				return
 			}
 			if leader {

@@ -4,35 +4,30 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
-	"penstock/dataplane/handler"
 	"penstock/dataplane/metadata"
 	"penstock/dataplane/partition"
-	"penstock/dataplane/peer"
+	"penstock/dataplane/protocol"
 	"penstock/dataplane/recordbatch"
 )
 
 // usageLink appends usage records to the usage topic's leader, whichever
 // broker that is, and returns when all in-sync replicas have them.
 type usageLink struct {
+	link
 	b *Broker
-
-	mu   sync.Mutex
-	conn *peer.Conn
-	addr string
 }
 
 const usageTimeout = 5 * time.Second
 
-var usagePartition = partition.TopicPartition{Topic: handler.UsageTopic, Partition: 0}
+var usagePartition = partition.TopicPartition{Topic: protocol.UsageTopic, Partition: 0}
 
 func (l *usageLink) publish(ctx context.Context, key, value []byte) error {
-	if err := l.b.ensureTopic(ctx, handler.UsageTopic); err != nil {
+	if err := l.b.ensureTopic(ctx, protocol.UsageTopic); err != nil {
 		return err
 	}
 	batch, err := recordbatch.Build(recordbatch.NoProducer(), []recordbatch.Record{{Timestamp: time.Now().UnixMilli(), Key: key, Value: value}})
@@ -52,7 +47,7 @@ func (l *usageLink) publish(ctx context.Context, key, value []byte) error {
 }
 
 func (l *usageLink) send(ctx context.Context, image *metadata.Image, batch []byte) error {
-	e, id, ok := image.LeaderEndpoint(handler.UsageTopic, 0, l.b.dialer.listener)
+	e, id, ok := image.LeaderEndpoint(protocol.UsageTopic, 0, l.b.dialer.listener)
 	if !ok {
 		return kerr.NotLeaderForPartition
 	}
@@ -78,19 +73,6 @@ func (l *usageLink) local(ctx context.Context, batch []byte) error {
 
 // remote produces as the broker, whom the leader lets write to internal topics.
 func (l *usageLink) remote(ctx context.Context, addr string, batch []byte) error {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.conn != nil && (l.addr != addr || l.conn.Broken()) {
-		l.conn.Close()
-		l.conn = nil
-	}
-	if l.conn == nil {
-		conn, err := l.b.dialer.dial(ctx, addr)
-		if err != nil {
-			return err
-		}
-		l.conn, l.addr = conn, addr
-	}
 	req := kmsg.NewPtrProduceRequest()
 	req.SetVersion(9)
 	req.Acks, req.TimeoutMillis = -1, int32(usageTimeout.Milliseconds())
@@ -100,7 +82,7 @@ func (l *usageLink) remote(ctx context.Context, addr string, batch []byte) error
 	p.Partition, p.Records = usagePartition.Partition, batch
 	t.Partitions = append(t.Partitions, p)
 	req.Topics = append(req.Topics, t)
-	resp, err := l.conn.Do(ctx, req)
+	resp, err := l.do(ctx, addr, req)
 	if err != nil {
 		return err
 	}
@@ -109,13 +91,4 @@ func (l *usageLink) remote(ctx context.Context, addr string, batch []byte) error
 		return fmt.Errorf("a reply of another shape than its request from %s", addr)
 	}
 	return kerr.ErrorForCode(topics[0].Partitions[0].ErrorCode)
-}
-
-func (l *usageLink) close() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.conn != nil {
-		l.conn.Close()
-		l.conn = nil
-	}
 }

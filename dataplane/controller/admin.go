@@ -12,6 +12,7 @@ import (
 
 	"penstock/dataplane/coordination"
 	"penstock/dataplane/protocol"
+	"penstock/tenants"
 )
 
 // refuse makes an error with the wire's code and a text for the client.
@@ -90,7 +91,7 @@ func (c *Controller) look(ctx context.Context, names []string, ids []protocol.UU
 		if collisions {
 			s.dotted = make(map[string]string, len(t.st.topics))
 			for name := range t.st.topics {
-				s.dotted[undot(name)] = name
+				s.dotted[tenants.TopicCollisionKey(name)] = name
 			}
 		}
 		return nil
@@ -143,7 +144,7 @@ func (c *Controller) CreateTopics(ctx context.Context, req *kmsg.CreateTopicsReq
 		if topicErr != nil {
 			topicErr = c.ended(topicErr)
 		} else if times[rt.Topic] > 1 {
-			topicErr = refuse(kerr.InvalidRequest, "Create topics request has topic %q more than once", rt.Topic)
+			topicErr = refuse(kerr.InvalidRequest, "topic %q is named more than once", rt.Topic)
 		} else {
 			topicErr = c.createTopic(ctx, s, rt, req.ValidateOnly, &out)
 		}
@@ -160,22 +161,22 @@ func (c *Controller) CreateTopics(ctx context.Context, req *kmsg.CreateTopicsReq
 }
 
 func (c *Controller) createTopic(ctx context.Context, s *snapshot, rt *kmsg.CreateTopicsRequestTopic, validateOnly bool, out *kmsg.CreateTopicsResponseTopic) error {
-	if err := CheckTopicName(rt.Topic); err != nil {
-		return err
+	if err := tenants.CheckTopicName(rt.Topic); err != nil {
+		return refuse(kerr.InvalidTopicException, "%s", err)
 	}
 	if info, ok := s.topics[rt.Topic]; ok {
 		if info.deleting {
-			return refuse(kerr.TopicAlreadyExists, "Topic '%s' is marked for deletion.", rt.Topic)
+			return refuse(kerr.TopicAlreadyExists, "topic %q is being deleted", rt.Topic)
 		}
-		return refuse(kerr.TopicAlreadyExists, "Topic '%s' already exists.", rt.Topic)
+		return refuse(kerr.TopicAlreadyExists, "topic %q is there already", rt.Topic)
 	}
-	if other, ok := s.dotted[undot(rt.Topic)]; ok {
-		return refuse(kerr.InvalidTopicException, "Topic '%s' collides with existing topic '%s': a dot and an underscore can not be told apart in metric names.", rt.Topic, other)
+	if other, ok := s.dotted[tenants.TopicCollisionKey(rt.Topic)]; ok {
+		return refuse(kerr.InvalidTopicException, "topic %q differs from topic %q only in dots and underscores, which are one and the same in metrics", rt.Topic, other)
 	}
 	overrides := map[string]string{}
 	for _, kv := range rt.Configs {
 		if kv.Value == nil {
-			return refuse(kerr.InvalidConfig, "Null value not supported for topic config %s", kv.Name)
+			return refuse(kerr.InvalidConfig, "setting %s has no value", kv.Name)
 		}
 		overrides[kv.Name] = *kv.Value
 	}
@@ -205,10 +206,10 @@ func (c *Controller) createTopic(ctx context.Context, s *snapshot, rt *kmsg.Crea
 	defer c.adminMu.Unlock()
 	err = c.cfg.ZK.CreateTopic(ctx, s.fence, rt.Topic, a, overrides)
 	if errors.Is(err, coordination.ErrNodeExists) {
-		return refuse(kerr.TopicAlreadyExists, "Topic '%s' already exists.", rt.Topic)
+		return refuse(kerr.TopicAlreadyExists, "topic %q is there already", rt.Topic)
 	}
 	if err == nil {
-		s.dotted[undot(rt.Topic)] = rt.Topic // for the rest of this request
+		s.dotted[tenants.TopicCollisionKey(rt.Topic)] = rt.Topic // for the rest of this request
 	}
 	return c.ended(err)
 }
@@ -217,15 +218,15 @@ func (c *Controller) createTopic(ctx context.Context, s *snapshot, rt *kmsg.Crea
 func (c *Controller) place(s *snapshot, rt *kmsg.CreateTopicsRequestTopic) ([][]int32, error) {
 	if len(rt.ReplicaAssignment) > 0 {
 		if rt.NumPartitions != -1 || rt.ReplicationFactor != -1 {
-			return nil, refuse(kerr.InvalidRequest, "Both numPartitions or replicationFactor and replicasAssignments were set. Both cannot be used at the same time.")
+			return nil, refuse(kerr.InvalidRequest, "either numbers of partitions and replicas or an assignment can be given, not both")
 		}
 		parts := make([][]int32, len(rt.ReplicaAssignment))
 		for _, ra := range rt.ReplicaAssignment {
 			if ra.Partition < 0 || int(ra.Partition) >= len(parts) || parts[ra.Partition] != nil {
-				return nil, refuse(kerr.InvalidReplicaAssignment, "Partitions should be a consecutive 0-based integer sequence without repetition.")
+				return nil, refuse(kerr.InvalidReplicaAssignment, "the assigned partitions must be numbered from 0 on, each once")
 			}
 			if len(ra.Replicas) == 0 {
-				return nil, refuse(kerr.InvalidReplicaAssignment, "Partition %d has no replicas.", ra.Partition)
+				return nil, refuse(kerr.InvalidReplicaAssignment, "partition %d is given no replica", ra.Partition)
 			}
 			parts[ra.Partition] = ra.Replicas
 		}
@@ -243,11 +244,11 @@ func (c *Controller) place(s *snapshot, rt *kmsg.CreateTopicsRequestTopic) ([][]
 	}
 	switch {
 	case count <= 0:
-		return nil, refuse(kerr.InvalidPartitions, "Number of partitions must be larger than 0.")
+		return nil, refuse(kerr.InvalidPartitions, "a topic has at least one partition")
 	case factor <= 0:
-		return nil, refuse(kerr.InvalidReplicationFactor, "Replication factor must be larger than 0.")
+		return nil, refuse(kerr.InvalidReplicationFactor, "a partition has at least one replica")
 	case int(factor) > len(s.brokers):
-		return nil, refuse(kerr.InvalidReplicationFactor, "Replication factor: %d larger than available brokers: %d.", factor, len(s.brokers))
+		return nil, refuse(kerr.InvalidReplicationFactor, "%d replicas need as many brokers, of which %d live", factor, len(s.brokers))
 	}
 	if err := c.room(s, int(count)); err != nil {
 		return nil, err
@@ -259,7 +260,7 @@ func (c *Controller) place(s *snapshot, rt *kmsg.CreateTopicsRequestTopic) ([][]
 // topics: placing them costs time and memory also when nothing is written.
 func (c *Controller) room(s *snapshot, n int) error {
 	if n > c.cfg.MaxPartitionsPerRequest-s.placed {
-		return refuse(kerr.InvalidPartitions, "%d partitions more would exceed the %d that one request may create.", n, c.cfg.MaxPartitionsPerRequest)
+		return refuse(kerr.InvalidPartitions, "%d partitions more would be over the %d that one request may make", n, c.cfg.MaxPartitionsPerRequest)
 	}
 	s.placed += n
 	return nil
@@ -272,13 +273,13 @@ func checkReplicas(brokers []placement, parts [][]int32, factor int) error {
 	for i, rs := range parts {
 		switch {
 		case len(rs) != factor:
-			return refuse(kerr.InvalidReplicaAssignment, "Inconsistent replication factor between partitions: partition %d has %d replicas, not %d.", i, len(rs), factor)
+			return refuse(kerr.InvalidReplicaAssignment, "partition %d has %d replicas, the others %d", i, len(rs), factor)
 		case repeats(rs):
-			return refuse(kerr.InvalidReplicaAssignment, "Duplicate brokers not allowed in replica assignment: %v for partition %d.", rs, i)
+			return refuse(kerr.InvalidReplicaAssignment, "the replicas %v name a broker twice for partition %d", rs, i)
 		}
 		for _, r := range rs {
 			if !slices.ContainsFunc(brokers, func(b placement) bool { return b.id == r }) {
-				return refuse(kerr.InvalidReplicaAssignment, "Unknown broker(s) in replica assignment: %d.", r)
+				return refuse(kerr.InvalidReplicaAssignment, "no broker %d lives to take a replica", r)
 			}
 		}
 	}

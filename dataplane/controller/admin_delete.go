@@ -71,11 +71,11 @@ func (c *Controller) deleteTopic(ctx context.Context, s *snapshot, rt *kmsg.Dele
 	none := protocol.UUID{}
 	switch {
 	case rt.Topic != nil && rt.TopicID != none:
-		return refuse(kerr.InvalidRequest, "Topic name and topic ID can not both be specified.")
+		return refuse(kerr.InvalidRequest, "a topic is named either by its name or by its id")
 	case rt.Topic == nil && rt.TopicID == none:
-		return refuse(kerr.InvalidRequest, "Neither topic name nor topic ID were specified.")
+		return refuse(kerr.InvalidRequest, "neither a name nor an id is given")
 	case rt.Topic != nil && times[*rt.Topic] > 1, rt.Topic == nil && times[string(rt.TopicID[:])] > 1:
-		return refuse(kerr.InvalidRequest, "The same topic was specified more than once.")
+		return refuse(kerr.InvalidRequest, "the topic is named more than once")
 	}
 	if rt.Topic == nil {
 		name, ok := s.names[rt.TopicID]
@@ -83,7 +83,7 @@ func (c *Controller) deleteTopic(ctx context.Context, s *snapshot, rt *kmsg.Dele
 			return kerr.UnknownTopicID
 		}
 		if times[name] > 1 {
-			return refuse(kerr.InvalidRequest, "The same topic was specified by name and by ID.")
+			return refuse(kerr.InvalidRequest, "the topic is named by its name and by its id")
 		}
 		out.Topic = &name
 	}

@@ -40,7 +40,7 @@ func (c *Controller) CreatePartitions(ctx context.Context, req *kmsg.CreateParti
 		if topicErr != nil {
 			topicErr = c.ended(topicErr)
 		} else if times[rt.Topic] > 1 {
-			topicErr = refuse(kerr.InvalidRequest, "Duplicate topic in request.")
+			topicErr = refuse(kerr.InvalidRequest, "the topic is named more than once")
 		} else {
 			topicErr = c.growTopic(ctx, s, rt, req.ValidateOnly)
 		}
@@ -53,27 +53,27 @@ func (c *Controller) CreatePartitions(ctx context.Context, req *kmsg.CreateParti
 func (c *Controller) growTopic(ctx context.Context, s *snapshot, rt *kmsg.CreatePartitionsRequestTopic, validateOnly bool) error {
 	info, ok := s.topics[rt.Topic]
 	if !ok || info.deleting || !info.regular {
-		return refuse(kerr.UnknownTopicOrPartition, "The topic '%s' does not exist.", rt.Topic)
+		return refuse(kerr.UnknownTopicOrPartition, "there is no topic %q", rt.Topic)
 	}
 	// The znode rather than the snapshot, since its version guards the write.
 	a, err := c.cfg.ZK.Topic(ctx, rt.Topic)
 	if errors.Is(err, coordination.ErrNoNode) {
-		return refuse(kerr.UnknownTopicOrPartition, "The topic '%s' does not exist.", rt.Topic)
+		return refuse(kerr.UnknownTopicOrPartition, "there is no topic %q", rt.Topic)
 	}
 	if err != nil {
 		return c.ended(err)
 	}
 	if len(a.Adding)+len(a.Removing) > 0 {
-		return refuse(kerr.ReassignmentInProgress, "A partition reassignment is in progress for the topic '%s'.", rt.Topic)
+		return refuse(kerr.ReassignmentInProgress, "partitions of topic %q are being moved", rt.Topic)
 	}
 	have, more := len(a.Partitions), int(rt.Count)-len(a.Partitions)
 	switch {
 	case len(a.Partitions[0]) == 0: // a znode that no broker of ours or Kafka's writes
-		return refuse(kerr.UnknownTopicOrPartition, "The topic '%s' has no partition 0.", rt.Topic)
+		return refuse(kerr.UnknownTopicOrPartition, "topic %q has no partition 0", rt.Topic)
 	case more < 0:
-		return refuse(kerr.InvalidPartitions, "The topic %s currently has %d partition(s); %d would not be an increase.", rt.Topic, have, rt.Count)
+		return refuse(kerr.InvalidPartitions, "topic %s has %d partitions already: %d would be fewer", rt.Topic, have, rt.Count)
 	case more == 0:
-		return refuse(kerr.InvalidPartitions, "Topic already has %d partition(s).", have)
+		return refuse(kerr.InvalidPartitions, "the topic has %d partitions already", have)
 	}
 	if err := c.room(s, more); err != nil {
 		return err
@@ -89,14 +89,14 @@ func (c *Controller) growTopic(ctx context.Context, s *snapshot, rt *kmsg.Create
 			parts = append(parts, as.Replicas)
 		}
 		if len(parts) != more {
-			return refuse(kerr.InvalidReplicaAssignment, "Increasing the number of partitions by %d but %d assignments provided.", more, len(parts))
+			return refuse(kerr.InvalidReplicaAssignment, "%d partitions more need as many assignments, not %d", more, len(parts))
 		}
 		if err := checkReplicas(s.brokers, parts, factor); err != nil {
 			return err
 		}
 	} else {
 		if factor > len(s.brokers) {
-			return refuse(kerr.InvalidReplicationFactor, "Replication factor: %d larger than available brokers: %d.", factor, len(s.brokers))
+			return refuse(kerr.InvalidReplicationFactor, "%d replicas need as many brokers, of which %d live", factor, len(s.brokers))
 		}
 		parts = assignReplicas(newRand(), s.brokers, more, factor, existing)
 	}
@@ -111,7 +111,7 @@ func (c *Controller) growTopic(ctx context.Context, s *snapshot, rt *kmsg.Create
 		if now, rerr := c.cfg.ZK.Topic(ctx, rt.Topic); rerr == nil && samePartitions(now.Partitions, a.Partitions) {
 			err = nil // ours, with the reply lost
 		} else {
-			return refuse(kerr.InvalidUpdateVersion, "The topic '%s' was changed by somebody else meanwhile.", rt.Topic)
+			return refuse(kerr.InvalidUpdateVersion, "topic %q was changed by somebody else meanwhile", rt.Topic)
 		}
 	}
 	if err == nil {

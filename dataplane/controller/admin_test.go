@@ -2,24 +2,11 @@ package controller
 
 import (
 	"errors"
-	"strings"
 	"testing"
 
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
-
-func TestTopicNames(t *testing.T) {
-	for name, ok := range map[string]bool{
-		"a": true, "A-z_0.9": true, strings.Repeat("x", 249): true, "...": true,
-		"": false, ".": false, "..": false, strings.Repeat("x", 250): false, "a b": false, "a/b": false, "ä": false, "a\x00": false,
-	} {
-		err := CheckTopicName(name)
-		if (err == nil) != ok || err != nil && !errors.Is(err, kerr.InvalidTopicException) {
-			t.Errorf("%q: %v", name, err)
-		}
-	}
-}
 
 func TestCreateTopicsRefuses(t *testing.T) {
 	t.Parallel()

@@ -9,6 +9,7 @@ import (
 
 	"penstock/dataplane/listener"
 	"penstock/dataplane/partition"
+	"penstock/dataplane/protocol"
 	"penstock/dataplane/recordbatch"
 )
 
@@ -50,7 +51,7 @@ func (h *Handler) produce(r *listener.Request) {
 			err = kerr.TopicAuthorizationFailed
 		}
 		// Brokers may write to internal topics: usage goes to its leader this way.
-		internal := err == nil && isInternal(t.Topic) && h.authorizeCluster(r, kmsg.ACLOperationClusterAction)
+		internal := err == nil && protocol.InternalTopic(t.Topic) && h.authorizeCluster(r, kmsg.ACLOperationClusterAction)
 		for j := range t.Partitions {
 			p, rp := &t.Partitions[j], &rt.Partitions[j]
 			*rp = kmsg.NewProduceResponseTopicPartition()

@@ -127,7 +127,7 @@ func (h *Handler) describeTopic(r *listener.Request, image *metadata.Image, name
 	t := image.Topic(name)
 	rt := kmsg.NewMetadataResponseTopic()
 	rt.Topic, rt.TopicID, rt.AuthorizedOperations = &t.Name, t.ID, noOperations
-	rt.IsInternal = isInternal(name)
+	rt.IsInternal = protocol.InternalTopic(name)
 	if req.Version >= 8 && req.IncludeTopicAuthorizedOperations {
 		rt.AuthorizedOperations = h.authorizedOperations(r, kmsg.ACLResourceTypeTopic, name)
 	}
@@ -167,7 +167,7 @@ func (h *Handler) autoCreate(r *listener.Request, req *kmsg.MetadataRequest) {
 		if !h.authorize(r, kmsg.ACLOperationDescribe, kmsg.ACLResourceTypeTopic, name) {
 			continue
 		}
-		if h.Broker.AutoCreateTopics && h.mayTouch(r, name) && name != transactionsTopic &&
+		if h.Broker.AutoCreateTopics && h.mayTouch(r, name) && name != protocol.TransactionsTopic &&
 			(h.authorizeCluster(r, kmsg.ACLOperationCreate) || h.authorize(r, kmsg.ACLOperationCreate, kmsg.ACLResourceTypeTopic, name)) {
 			missing = append(missing, name)
 		}
@@ -182,13 +182,6 @@ func (h *Handler) autoCreate(r *listener.Request, req *kmsg.MetadataRequest) {
 			h.Logger.Warn("a topic could not be made on first use", "topic", name, "error", err)
 		}
 	}
-}
-
-// transactionsTopic is for transactions to make, with settings of its own.
-const transactionsTopic = "__transaction_state"
-
-func isInternal(topic string) bool {
-	return topic == OffsetsTopic || topic == UsageTopic || topic == transactionsTopic
 }
 
 // noOperations tells a client that it did not ask for its rights.

@@ -8,6 +8,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"penstock/dataplane/listener"
+	"penstock/dataplane/protocol"
 )
 
 // FindCoordinator (key 10), versions 0 to 6, several keys from v4 (KIP-699).
@@ -46,15 +47,15 @@ func (h *Handler) coordinator(r *listener.Request, kind int8, key string) kmsg.F
 		return fail(kerr.GroupAuthorizationFailed)
 	}
 	h.awaitFirstImage()
-	if h.Metadata.Image().Topic(OffsetsTopic) == nil {
+	if h.Metadata.Image().Topic(protocol.OffsetsTopic) == nil {
 		ctx, cancel := context.WithTimeout(h.ctx, autoCreateWait)
 		defer cancel()
-		if err := h.EnsureTopic(ctx, OffsetsTopic); err != nil {
+		if err := h.EnsureTopic(ctx, protocol.OffsetsTopic); err != nil {
 			h.Logger.Warn("the offsets topic could not be made", "error", err)
 			return fail(errors.Join(kerr.CoordinatorNotAvailable, err))
 		}
 	}
-	e, id, ok := h.Metadata.Image().LeaderEndpoint(OffsetsTopic, h.Groups.PartitionOf(key), r.Conn.Listener())
+	e, id, ok := h.Metadata.Image().LeaderEndpoint(protocol.OffsetsTopic, h.Groups.PartitionOf(key), r.Conn.Listener())
 	if !ok {
 		return fail(kerr.CoordinatorNotAvailable)
 	}

@@ -27,12 +27,6 @@ import (
 	"penstock/dataplane/protocol"
 )
 
-// The internal topics that brokers make by themselves.
-const (
-	OffsetsTopic = "__consumer_offsets"
-	UsageTopic   = "__penstock_usage"
-)
-
 // Deps is the world of a Handler. All fields but ACLs, SASL and Fetched are
 // required.
 type Deps struct {
@@ -157,7 +151,7 @@ func (h *Handler) authorizeChange(r *listener.Request, op kmsg.ACLOperation, top
 }
 
 func (h *Handler) mayTouch(r *listener.Request, topic string) bool {
-	return !isInternal(topic) || h.authorizeCluster(r, kmsg.ACLOperationClusterAction)
+	return !protocol.InternalTopic(topic) || h.authorizeCluster(r, kmsg.ACLOperationClusterAction)
 }
 
 // clusterName is the name of the one resource of type Cluster.

@@ -2,6 +2,8 @@ package partition
 
 import (
 	"github.com/twmb/franz-go/pkg/kerr"
+
+	"penstock/dataplane/protocol"
 )
 
 // Append appends each entry to its partition and calls done exactly once:
@@ -20,7 +22,7 @@ func (m *Manager) Append(req AppendRequest, done func([]AppendResult)) {
 		case req.Acks < -1 || req.Acks > 1:
 			r.Err = kerr.InvalidRequiredAcks
 			continue
-		case !e.Internal && m.cfg.InternalTopic(e.TP.Topic):
+		case !e.Internal && protocol.InternalTopic(e.TP.Topic):
 			r.Err = kerr.InvalidTopicException
 			continue
 		}

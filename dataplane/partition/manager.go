@@ -66,18 +66,7 @@ func (c Config) withDefaults() Config {
 	if c.BrokerEpoch == nil {
 		c.BrokerEpoch = func() int64 { return -1 }
 	}
-	if c.InternalTopic == nil {
-		c.InternalTopic = internalTopic
-	}
 	return c
-}
-
-func internalTopic(topic string) bool {
-	switch topic {
-	case "__consumer_offsets", "__transaction_state", "__penstock_usage":
-		return true
-	}
-	return false
 }
 
 // NewManager opens all logs in the dirs and starts the periodic work. A folder

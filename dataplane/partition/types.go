@@ -66,10 +66,6 @@ type Config struct {
 	// RecoveryThreads is num.recovery.threads.per.data.dir, default 1.
 	RecoveryThreads int
 
-	// InternalTopic reports topics that clients may not write to. Nil: the
-	// offsets, transaction state and usage topics.
-	InternalTopic func(topic string) bool
-
 	// Now is the wall clock, default time.Now.
 	Now func() time.Time
 	// Logger defaults to none.
