@@ -29,7 +29,7 @@ var layers = []struct {
 	packages []string
 }{
 	{"words both planes share; standard library only", []string{"tenants"}},
-	{"what the operating system says of processes, the same for both planes", []string{"internal/process"}},
+	{"what the operating system says of processes and ports, the same for both planes", []string{"internal/process", "internal/ports"}},
 	{"the usage record crosses from brokers to billing", []string{"tenants/usage", "controlplane/audit"}},
 	{"leaves of the data plane: files, wire, settings", []string{"dataplane/vfs", "dataplane/protocol", "dataplane/config"}},
 	{"one mechanism each, ignorant of Kafka's roles", []string{"dataplane/recordbatch", "dataplane/purgatory", "dataplane/coordination", "dataplane/supervise"}},

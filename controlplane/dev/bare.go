@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"penstock/controlplane/provision"
+	"penstock/internal/ports"
 	"penstock/internal/process"
 )
 
@@ -92,7 +93,7 @@ func (s *Service) bareSpecs(ctx context.Context, e *provision.Process) ([]provis
 	}
 	for i := range specs {
 		_, err := e.Reserve(ctx, specs[i])
-		if errors.Is(err, provision.ErrPortTaken) && s.o.Port == 0 {
+		if errors.Is(err, ports.ErrTaken) && s.o.Port == 0 {
 			// Not asked for, so any will do; and then for all, rather than a row with
 			// a hole.
 			for j := range specs {

@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"penstock/controlplane/provision"
+	"penstock/internal/ports"
 	"penstock/internal/process"
 )
 
@@ -52,7 +53,7 @@ type Service struct {
 	o     Options
 	f     folder
 	state *state
-	ports provision.Ports
+	ports ports.Pool
 	self  process.ID
 
 	outMu sync.Mutex

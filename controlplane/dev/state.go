@@ -13,14 +13,14 @@ import (
 // state is state.json: what must be the same at the next start.
 type state struct {
 	Version  int        `json:"version"`
-	Ports    ports      `json:"ports"`
+	Ports    savedPorts `json:"ports"`
 	Postgres pgState    `json:"postgres"`
 	Operator credential `json:"operator"`
 	Demo     demoState  `json:"demo"`
 	Bare     *bareState `json:"bare,omitempty"`
 }
 
-type ports struct {
+type savedPorts struct {
 	API       int `json:"api"`
 	Postgres  int `json:"postgres"`
 	ZooKeeper int `json:"zookeeper"`

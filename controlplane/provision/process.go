@@ -17,6 +17,7 @@ import (
 	"syscall"
 	"time"
 
+	"penstock/internal/ports"
 	"penstock/internal/process"
 )
 
@@ -51,7 +52,7 @@ type ProcessConfig struct {
 // killed at any point: who runs a broker is decided by the lock in its folder.
 type Process struct {
 	c     ProcessConfig
-	ports Ports
+	ports ports.Pool
 }
 
 var _ Engine = (*Process)(nil)

@@ -16,6 +16,7 @@ import (
 	"go.uber.org/goleak"
 
 	"penstock/dataplane/supervise"
+	"penstock/internal/ports"
 	"penstock/internal/process"
 )
 
@@ -323,28 +324,8 @@ func TestAskedPortThatIsTakenIsAnError(t *testing.T) {
 	e := engine(t, t.TempDir(), nil)
 	s := spec(0)
 	s.Port = l.Addr().(*net.TCPAddr).Port
-	if _, err := e.Ensure(t.Context(), s); !errors.Is(err, ErrPortTaken) {
-		t.Errorf("%v, want ErrPortTaken", err)
-	}
-}
-
-func TestPortsAreNotHandedOutTwice(t *testing.T) {
-	var a, b Ports
-	defer a.Release()
-	defer b.Release()
-	port, err := a.Any()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := b.Take(port); !errors.Is(err, ErrPortTaken) {
-		t.Errorf("another holder took a reserved port: %v", err)
-	}
-	if got, err := a.Keep(port); err != nil || got != port {
-		t.Errorf("its own holder: %d, %v", got, err)
-	}
-	a.Release(port)
-	if err := b.Take(port); err != nil {
-		t.Errorf("after release: %v", err)
+	if _, err := e.Ensure(t.Context(), s); !errors.Is(err, ports.ErrTaken) {
+		t.Errorf("%v, want ports.ErrTaken", err)
 	}
 }
 

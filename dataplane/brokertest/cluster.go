@@ -5,7 +5,6 @@ package brokertest
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net"
 	"os"
@@ -24,6 +23,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"penstock/dataplane/coordination/zktest"
+	"penstock/internal/ports"
 )
 
 // Cluster is a running cluster.
@@ -34,6 +34,7 @@ type Cluster struct {
 
 	t      testing.TB
 	chroot string
+	ports  ports.Pool
 }
 
 // Node is one broker of a Cluster.
@@ -129,7 +130,7 @@ func Start(t testing.TB, o Options) *Cluster {
 	c := &Cluster{Dir: dir, ZK: zk, t: t, chroot: "/clusters/test"}
 	rf := min(o.Brokers, 3)
 	for id := range o.Brokers {
-		ports := freePorts(t, o.Ports)
+		ports := c.freePorts(o.Ports)
 		n := &Node{ID: int32(id), c: c, Addr: fmt.Sprintf("127.0.0.1:%d", ports[0]), LogDir: filepath.Join(dir, fmt.Sprintf("data-%d", id))}
 		n.Properties = filepath.Join(dir, fmt.Sprintf("broker-%d.properties", id))
 		ensemble := zk.Addr()
@@ -187,6 +188,7 @@ func (c *Cluster) stopAll() {
 	for _, n := range c.Brokers {
 		n.Kill()
 	}
+	c.ports.Release()
 	if c.t.Failed() {
 		for _, n := range c.Brokers {
 			if b, err := os.ReadFile(n.logFile()); err == nil {
@@ -380,24 +382,17 @@ func (n *Node) Stop() {
 	}
 }
 
-func freePorts(t testing.TB, n int) []int {
-	t.Helper()
-	var ports []int
-	var open []net.Listener
+// freePorts reserves ports until the test ends, so that neither another broker
+// nor an outgoing connection sits on one when its broker starts, also anew.
+func (c *Cluster) freePorts(n int) []int {
+	c.t.Helper()
+	var got []int
 	for range n {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
+		port, err := c.ports.Any()
 		if err != nil {
-			t.Fatal(err)
+			c.t.Fatal(err)
 		}
-		open = append(open, l)
-		ports = append(ports, l.Addr().(*net.TCPAddr).Port)
+		got = append(got, port)
 	}
-	var errs []error
-	for _, l := range open {
-		errs = append(errs, l.Close())
-	}
-	if err := errors.Join(errs...); err != nil {
-		t.Fatal(err)
-	}
-	return ports
+	return got
 }

@@ -17,6 +17,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"penstock/internal/ports"
 )
 
 // The versions compared with: the newest, and the last one with ZooKeeper.
@@ -103,6 +105,7 @@ type Broker struct {
 	Dir     string
 	Started time.Duration // from exec to the first answered request
 	cmd     *exec.Cmd
+	ports   ports.Pool
 	began   time.Time
 }
 
@@ -126,27 +129,33 @@ func StartCluster(ctx context.Context, dir string, n int, settings ...string) (a
 			}
 		}
 	}()
-	ports := make([]int, 2*n)
-	for i := range ports {
-		if ports[i], err = freePort(); err != nil {
-			return nil, err
+	client, controller := make([]int, n), make([]int, n)
+	for i := range n {
+		b := &Broker{Dir: filepath.Join(dir, fmt.Sprintf("kafka-%d", i+1))}
+		all = append(all, b)
+		if client[i], err = b.ports.Any(); err != nil {
+			return all, err
 		}
+		if controller[i], err = b.ports.Any(); err != nil {
+			return all, err
+		}
+		b.Addr = fmt.Sprintf("127.0.0.1:%d", client[i])
 	}
 	var voters []string
 	for i := range n {
-		voters = append(voters, fmt.Sprintf("%d@127.0.0.1:%d", i+1, ports[n+i]))
+		voters = append(voters, fmt.Sprintf("%d@127.0.0.1:%d", i+1, controller[i]))
 	}
 	rf := min(n, 3)
 	var props []string
 	for i := range n {
 		home := filepath.Join(dir, fmt.Sprintf("kafka-%d", i+1))
 		if err := os.MkdirAll(home, 0o755); err != nil {
-			return nil, err
+			return all, err
 		}
 		lines := append([]string{
 			"process.roles=broker,controller", fmt.Sprintf("node.id=%d", i+1),
-			fmt.Sprintf("listeners=PLAINTEXT://127.0.0.1:%d,CONTROLLER://127.0.0.1:%d", ports[i], ports[n+i]),
-			fmt.Sprintf("advertised.listeners=PLAINTEXT://127.0.0.1:%d", ports[i]),
+			fmt.Sprintf("listeners=PLAINTEXT://127.0.0.1:%d,CONTROLLER://127.0.0.1:%d", client[i], controller[i]),
+			fmt.Sprintf("advertised.listeners=PLAINTEXT://127.0.0.1:%d", client[i]),
 			"controller.listener.names=CONTROLLER", "controller.quorum.voters=" + strings.Join(voters, ","),
 			"log.dirs=" + filepath.Join(home, "data"),
 			fmt.Sprintf("offsets.topic.replication.factor=%d", rf),
@@ -156,23 +165,21 @@ func StartCluster(ctx context.Context, dir string, n int, settings ...string) (a
 		}, settings...)
 		file := filepath.Join(home, "server.properties")
 		if err := os.WriteFile(file, []byte(strings.Join(lines, "\n")+"\n"), 0o644); err != nil {
-			return nil, err
+			return all, err
 		}
 		format, err := Tool(ctx, V44, "format", nil, "format", "-t", "MkU3OEVBNTcwNTJENDM2Qg", "-c", file)
 		if err != nil {
-			return nil, err
+			return all, err
 		}
 		if out, err := format.CombinedOutput(); err != nil {
-			return nil, fmt.Errorf("formatting Apache Kafka: %w\n%s", err, out)
+			return all, fmt.Errorf("formatting Apache Kafka: %w\n%s", err, out)
 		}
 		props = append(props, file)
 	}
 	for i, file := range props {
-		b, err := launch(ctx, file, fmt.Sprintf("127.0.0.1:%d", ports[i]))
-		if err != nil {
+		if err := all[i].launch(ctx, file); err != nil {
 			return all, err
 		}
-		all = append(all, b)
 	}
 	for _, b := range all {
 		if err := b.await(ctx); err != nil {
@@ -182,21 +189,24 @@ func StartCluster(ctx context.Context, dir string, n int, settings ...string) (a
 	return all, nil
 }
 
-func launch(ctx context.Context, props, addr string) (*Broker, error) {
+func (b *Broker) launch(ctx context.Context, props string) error {
 	heap := []string{"-Xms1g", "-Xmx1g", "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20", "-XX:InitiatingHeapOccupancyPercent=35", "-XX:+ExplicitGCInvokesConcurrent"}
 	cmd, err := Tool(ctx, V44, "broker", heap, props)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	dir := filepath.Dir(props)
-	out, err := os.Create(filepath.Join(dir, "broker.log"))
+	out, err := os.Create(filepath.Join(b.Dir, "broker.log"))
 	if err != nil {
-		return nil, err
+		return err
 	}
 	defer out.Close()
 	cmd.Stdout, cmd.Stderr = out, out
-	b := &Broker{Addr: addr, Dir: dir, cmd: cmd, began: time.Now()}
-	return b, cmd.Start()
+	b.began = time.Now()
+	if err := cmd.Start(); err != nil {
+		return err
+	}
+	b.cmd = cmd
+	return nil
 }
 
 // await waits for the first answer.
@@ -246,6 +256,10 @@ func (b *Broker) PID() int { return b.cmd.Process.Pid }
 
 // Stop ends the broker and waits for it; its files stay.
 func (b *Broker) Stop() error {
+	defer b.ports.Release()
+	if b.cmd == nil {
+		return nil
+	}
 	_ = b.cmd.Process.Signal(syscall.SIGTERM)
 	kill := time.AfterFunc(20*time.Second, func() { _ = b.cmd.Process.Kill() })
 	defer kill.Stop()
@@ -255,13 +269,4 @@ func (b *Broker) Stop() error {
 		return nil
 	}
 	return err
-}
-
-func freePort() (int, error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return 0, err
-	}
-	defer l.Close()
-	return l.Addr().(*net.TCPAddr).Port, nil
 }

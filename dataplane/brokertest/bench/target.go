@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -17,6 +16,7 @@ import (
 
 	"penstock/dataplane/brokertest/apache"
 	"penstock/dataplane/coordination/zktest"
+	"penstock/internal/ports"
 )
 
 // target is a running cluster under measurement, of one broker or several.
@@ -51,6 +51,7 @@ func startPenstock(ctx context.Context, o options, dir string, brokers int) (_ *
 	if err != nil {
 		return nil, err
 	}
+	var free ports.Pool
 	var cmds []*exec.Cmd
 	t := &target{stop: func() (err error) {
 		for _, c := range cmds {
@@ -62,6 +63,7 @@ func startPenstock(ctx context.Context, o options, dir string, brokers int) (_ *
 			kill.Stop()
 		}
 		zk.Stop()
+		free.Release()
 		return err
 	}}
 	defer func() {
@@ -70,12 +72,11 @@ func startPenstock(ctx context.Context, o options, dir string, brokers int) (_ *
 		}
 	}()
 	for id := range brokers {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
+		port, err := free.Any()
 		if err != nil {
 			return nil, err
 		}
-		addr := l.Addr().String()
-		l.Close()
+		addr := fmt.Sprintf("127.0.0.1:%d", port)
 		home := filepath.Join(dir, fmt.Sprintf("penstock-%d", id))
 		if err := os.MkdirAll(home, 0o755); err != nil {
 			return nil, err

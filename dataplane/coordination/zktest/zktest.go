@@ -19,6 +19,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"penstock/internal/ports"
 )
 
 const jars = "/usr/share/java"
@@ -32,10 +34,11 @@ var classPath = []string{
 
 // Server is a standalone ZooKeeper on the loopback address.
 type Server struct {
-	dir  string
-	port int
-	cmd  *exec.Cmd
-	log  *os.File
+	dir   string
+	ports ports.Pool
+	port  int
+	cmd   *exec.Cmd
+	log   *os.File
 }
 
 // Start runs a server with an empty data folder.
@@ -47,14 +50,16 @@ func Start() (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	for range 5 { // another process may take the port before Java does
-		s := &Server{dir: dir, port: freePort()}
-		if err = s.Up(); err == nil {
-			return s, nil
-		}
+	s := &Server{dir: dir}
+	if s.port, err = s.ports.Any(); err == nil {
+		err = s.Up()
 	}
-	os.RemoveAll(dir)
-	return nil, err
+	if err != nil {
+		s.ports.Release()
+		os.RemoveAll(dir)
+		return nil, err
+	}
+	return s, nil
 }
 
 func installed() error {
@@ -67,15 +72,6 @@ func installed() error {
 		}
 	}
 	return nil
-}
-
-func freePort() int {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return 0
-	}
-	defer l.Close()
-	return l.Addr().(*net.TCPAddr).Port
 }
 
 // Up starts the server again on the same port and data after Down or Kill.
@@ -178,6 +174,7 @@ func (s *Server) end(sig syscall.Signal) {
 // Stop ends the server and removes its data.
 func (s *Server) Stop() {
 	s.Down()
+	s.ports.Release()
 	os.RemoveAll(s.dir)
 }
 

@@ -1,4 +1,6 @@
-package provision
+// Package ports hands out free loopback ports to programs that start others and
+// must tell them beforehand where to listen.
+package ports
 
 import (
 	"errors"
@@ -10,7 +12,7 @@ import (
 	"sync"
 )
 
-// Ports hands out free loopback ports. A port handed out stays reserved against
+// Pool hands out free loopback ports; its zero value is ready. A port handed out stays reserved against
 // other processes that use this type too, until Release or the end of the
 // process: between "it is free" and "the broker listens" another one would
 // otherwise pick the same. The reservation is an abstract Unix socket named
@@ -18,7 +20,7 @@ import (
 //
 // Ports come from below the kernel's range for outgoing connections, so that no
 // connection sits on one while its broker restarts.
-type Ports struct {
+type Pool struct {
 	mu   sync.Mutex
 	held map[int]net.Listener
 }
@@ -28,11 +30,11 @@ const (
 	highPort = 32000
 )
 
-// ErrPortTaken says that a wanted port is in use.
-var ErrPortTaken = errors.New("port is in use")
+// ErrTaken says that a wanted port is in use.
+var ErrTaken = errors.New("port is in use")
 
 // Any reserves a free port other than those to avoid.
-func (p *Ports) Any(avoid ...int) (int, error) {
+func (p *Pool) Any(avoid ...int) (int, error) {
 	for range 1000 {
 		port := lowPort + rand.IntN(highPort-lowPort)
 		if slices.Contains(avoid, port) {
@@ -40,7 +42,7 @@ func (p *Ports) Any(avoid ...int) (int, error) {
 		}
 		if err := p.Take(port); err == nil {
 			return port, nil
-		} else if !errors.Is(err, ErrPortTaken) {
+		} else if !errors.Is(err, ErrTaken) {
 			return 0, err
 		}
 	}
@@ -48,31 +50,31 @@ func (p *Ports) Any(avoid ...int) (int, error) {
 }
 
 // Keep reserves this port if it is free, else any; 0 is any.
-func (p *Ports) Keep(port int, avoid ...int) (int, error) {
+func (p *Pool) Keep(port int, avoid ...int) (int, error) {
 	if port != 0 && !slices.Contains(avoid, port) {
-		if err := p.Take(port); !errors.Is(err, ErrPortTaken) {
+		if err := p.Take(port); !errors.Is(err, ErrTaken) {
 			return port, err
 		}
 	}
 	return p.Any(avoid...)
 }
 
-// Take reserves exactly this port, or returns ErrPortTaken.
-func (p *Ports) Take(port int) error {
+// Take reserves exactly this port, or returns ErrTaken.
+func (p *Pool) Take(port int) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	l, mine := p.held[port]
 	if !mine {
 		var err error
 		if l, err = net.Listen("unix", "@penstock-port-"+strconv.Itoa(port)); err != nil {
-			return fmt.Errorf("port %d: %w", port, ErrPortTaken)
+			return fmt.Errorf("port %d: %w", port, ErrTaken)
 		}
 	}
 	if probe, err := net.Listen("tcp4", net.JoinHostPort("127.0.0.1", strconv.Itoa(port))); err != nil {
 		if !mine {
 			l.Close()
 		}
-		return fmt.Errorf("port %d: %w", port, ErrPortTaken)
+		return fmt.Errorf("port %d: %w", port, ErrTaken)
 	} else {
 		probe.Close()
 	}
@@ -84,7 +86,7 @@ func (p *Ports) Take(port int) error {
 }
 
 // Release gives ports back; without arguments, all.
-func (p *Ports) Release(ports ...int) {
+func (p *Pool) Release(ports ...int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if len(ports) == 0 {
