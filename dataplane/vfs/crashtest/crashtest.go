@@ -73,6 +73,13 @@ func Finds(tt *testing.T, most int, f func(t *T)) {
 	tt.Logf("found: %.200s", failed[0].Error())
 }
 
+// Logf tells what the run does when one seed is played.
+func (t *T) Logf(format string, args ...any) {
+	if *seed >= 0 {
+		fmt.Printf(format+"\n", args...)
+	}
+}
+
 type seedError struct {
 	seed int64
 	text string
