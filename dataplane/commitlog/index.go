@@ -4,7 +4,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"math"
 	"sync"
@@ -146,8 +145,8 @@ func (x *index) read(p []byte, i int) error {
 	if err := x.open(); err != nil {
 		return err
 	}
-	if n, err := x.file.ReadAt(p, int64(i*x.entry)); err != nil && !(err == io.EOF && n == len(p)) {
-		return storageErr("read", x.path, err)
+	if n, err := x.file.ReadAt(p, int64(i*x.entry)); n < len(p) {
+		return readErr(x.file, err)
 	}
 	return nil
 }

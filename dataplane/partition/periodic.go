@@ -77,6 +77,11 @@ func (m *Manager) writeRecoveryPoints(d *commitlog.Dir) error {
 	if err != nil {
 		return err
 	}
+	return m.writeStarts(d)
+}
+
+// writeStarts writes where the logs of a folder start.
+func (m *Manager) writeStarts(d *commitlog.Dir) error {
 	return m.checkpoints.write(d, commitlog.LogStartCheckpoint, m.offsetsOf(d, func(p *Partition) int64 { return p.log.StartOffset() }))
 }
 
@@ -95,6 +100,25 @@ func (m *Manager) forgetDeleted(d *commitlog.Dir) {
 
 func (m *Manager) writeHighWatermarks()    { m.eachDir(m.writeHighWatermark) }
 func (m *Manager) writeAllRecoveryPoints() { m.eachDir(m.writeRecoveryPoints) }
+func (m *Manager) writeAllStarts()         { m.eachDir(m.writeStarts) }
+
+// maxFlushCheck is how often logs are looked at for flush.ms at least. Kafka looks
+// every log.flush.scheduler.interval.ms only, which is never unless it is set: then a
+// topic's flush.ms does nothing.
+const maxFlushCheck = time.Second
+
+// flushDue syncs the logs whose flush.ms is over.
+func (m *Manager) flushDue() {
+	now := m.now()
+	for _, p := range m.all() {
+		if p.gone() {
+			continue
+		}
+		if err := p.log.FlushIfDue(now); err != nil {
+			_ = p.broken(err)
+		}
+	}
+}
 
 func (m *Manager) eachDir(write func(*commitlog.Dir) error) {
 	for _, d := range m.cfg.Dirs {
