@@ -40,6 +40,7 @@ type Log struct {
 	dirDirty  bool          // names were made that are not yet durable
 	snapshots []string      // written but not yet synced
 	deleted   []deletedFile // wait for removal
+	listed    []vfs.Info    // the folder as Open found it, sorted; nil after
 }
 
 type deletedFile struct {
