@@ -64,4 +64,7 @@ type OpenOptions struct {
 	LogStartOffset int64
 	Now            func() time.Time // nil = time.Now
 	Logger         *slog.Logger     // nil = discard
+	// Background runs work that no caller waits for, the flush after a roll: nil = a
+	// goroutine, which Close waits for. Tests choose the moment.
+	Background func(func())
 }

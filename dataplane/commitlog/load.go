@@ -19,7 +19,7 @@ import (
 // batch ends the log there, indexes and epochs are built anew. The recovery point is
 // not advanced by that: what was read may still only be in memory.
 func Open(fsys vfs.FS, dir string, cfg Config, o OpenOptions) (*Log, error) {
-	l := &Log{fs: fsys, dir: dir, cfg: cfg.withDefaults(), now: o.Now, logger: o.Logger}
+	l := &Log{fs: fsys, dir: dir, cfg: cfg.withDefaults(), now: o.Now, logger: o.Logger, bg: o.Background}
 	if err := l.open(o); err != nil {
 		return nil, err
 	}
@@ -71,12 +71,12 @@ func (l *Log) load(o OpenOptions) error {
 	if o.CleanShutdown {
 		l.recovery.Store(end)
 	}
-	if eerr != nil && start < end {
-		if err := l.rebuildEpochs(); err != nil {
+	if start < end {
+		if err := l.fillEpochs(start); err != nil {
 			return err
 		}
 	}
-	if err := errors.Join(l.epochs.truncateEnd(end), l.epochs.truncateStart(start)); err != nil {
+	if err := errors.Join(l.epochs.truncateStart(start), l.epochs.truncateEnd(end)); err != nil {
 		return err
 	}
 	if err := l.rebuildProducers(o.CleanShutdown); err != nil {
@@ -311,14 +311,28 @@ func checkBatch(s *segment, sc *scanner, h recordbatch.Batch, n int64, chunk []b
 	return sc.checkCRC(s.size, n, h.CRC(), chunk)
 }
 
-// rebuildEpochs reads the epochs from all batch headers.
-func (l *Log) rebuildEpochs() error {
-	return l.walk(l.start.Load(), func(s *segment, h recordbatch.Batch, _, _ int64) error {
-		if latest, ok := l.epochs.latest(); h.LeaderEpoch() >= 0 && (!ok || h.LeaderEpoch() > latest) {
-			return l.epochs.assign(h.LeaderEpoch(), h.BaseOffset())
+// fillEpochs reads the epochs from the batches below the first that is known: of all
+// if the file is missing or bad, of some where the log's start has gone back, as it
+// was raised and the power cut came before its checkpoint.
+func (l *Log) fillEpochs(start int64) error {
+	first, ok := l.epochs.first()
+	if ok && first <= start {
+		return nil
+	}
+	var missing []epochEntry
+	err := l.walk(start, func(_ *segment, h recordbatch.Batch, _, _ int64) error {
+		if ok && h.BaseOffset() >= first {
+			return errFound
+		}
+		if n := len(missing); h.LeaderEpoch() >= 0 && (n == 0 || h.LeaderEpoch() > missing[n-1].epoch) {
+			missing = append(missing, epochEntry{h.LeaderEpoch(), h.BaseOffset()})
 		}
 		return nil
 	})
+	if err != nil && !errors.Is(err, errFound) {
+		return err
+	}
+	return l.epochs.prepend(missing)
 }
 
 // rebuildProducers builds the producer state from the newest good snapshot not above
@@ -338,6 +352,15 @@ func (l *Log) rebuildProducers(clean bool) error {
 	from := l.segments()[0].base
 	for i := len(offsets) - 1; i >= 0; i-- {
 		path := segmentPath(l.dir, offsets[i], snapshotSuffix)
+		if offsets[i] < from {
+			// Of batches since then some are deleted: a producer that wrote them would be
+			// refused for its sequence. One that is not known may go on.
+			l.logger.Warn("removing a producer snapshot older than the log", "file", path)
+			if err := removeIfThere(l.fs, path); err != nil {
+				return err
+			}
+			continue
+		}
 		b, err := vfs.ReadFile(l.fs, path, maxSnapshotSize)
 		var ps *producers
 		if err == nil {

@@ -5,6 +5,7 @@ import (
 	"io"
 	"io/fs"
 	"path/filepath"
+	"slices"
 	"time"
 )
 
@@ -30,12 +31,14 @@ func (l *Log) TruncateTo(offset int64) (bool, error) {
 	// Readers must not look above the cut any more.
 	l.end.Store(offset)
 	l.start.Store(min(l.start.Load(), offset))
-	if err := l.drop(segs[i+1:], l.now()); err != nil {
+	// The last segment goes first, and all for good before the cut: a crash between must
+	// not leave a gap that looks whole.
+	later := slices.Clone(segs[i+1:])
+	slices.Reverse(later)
+	if err := l.drop(later, l.now()); err != nil {
 		return true, l.fail(err)
 	}
 	l.setSegments(append([]*segment(nil), segs[:i+1]...))
-	// The later segments are gone for good before the cut: a crash between must not
-	// leave a gap that looks whole.
 	if err := l.fs.SyncDir(l.dir); err != nil {
 		return true, l.fail(storageErr("sync", l.dir, err))
 	}
@@ -45,7 +48,7 @@ func (l *Log) TruncateTo(offset int64) (bool, error) {
 	}
 	l.end.Store(end)
 	l.start.Store(min(l.start.Load(), end))
-	l.recovery.Store(min(l.recovery.Load(), end))
+	l.recovery.Store(min(l.recovery.Load(), segs[i].next)) // a cut inside a gap is not on disk
 	if err := l.epochs.truncateEnd(end); err != nil {
 		return true, l.fail(err)
 	}
@@ -66,9 +69,14 @@ func (l *Log) TruncateFullyAndStartAt(offset int64) error {
 	return l.restartAt(offset)
 }
 
+// restartAt: what is known of the batches goes before them, so that a crash between
+// leaves no knowledge of batches that are gone; from the batches it is built anew.
 func (l *Log) restartAt(offset int64) error {
 	l.cuts++
-	err := l.drop(l.segments(), l.now())
+	err := errors.Join(l.removeSnapshots(func(int64) bool { return true }), storageErr("sync", l.dir, l.fs.SyncDir(l.dir)), l.epochs.clear())
+	if err == nil {
+		err = l.drop(l.segments(), l.now())
+	}
 	if err != nil {
 		return l.fail(err)
 	}
@@ -81,8 +89,7 @@ func (l *Log) restartAt(offset int64) error {
 	l.end.Store(offset)
 	l.recovery.Store(offset)
 	l.producers = producers{}
-	return l.fail(errors.Join(l.epochs.clear(), l.removeSnapshots(func(int64) bool { return true }),
-		storageErr("sync", l.dir, l.fs.SyncDir(l.dir))))
+	return l.fail(storageErr("sync", l.dir, l.fs.SyncDir(l.dir)))
 }
 
 // truncateTo cuts the segment before the batch that holds offset or the first one
@@ -90,13 +97,13 @@ func (l *Log) restartAt(offset int64) error {
 func (s *segment) truncateTo(offset int64) (int64, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	pos, err := s.position(offset)
+	pos, err := s.position(offset - 1)
 	if err != nil {
 		return 0, err
 	}
 	sc := newScanner(s.file, s.size)
 	defer sc.close()
-	end := offset
+	end, next := offset, s.base // next: after the last batch that stays
 	for pos < s.size {
 		h, n, err := sc.header(pos)
 		if err != nil {
@@ -106,9 +113,10 @@ func (s *segment) truncateTo(offset int64) (int64, error) {
 			end = max(s.base, min(offset, h.BaseOffset()))
 			break
 		}
+		next = h.NextOffset()
 		pos += n
 	}
-	return end, s.cutAt(pos, end)
+	return end, s.cutAt(pos, next)
 }
 
 // cutAt shortens the file to size bytes that end before offset next. While slices
