@@ -277,6 +277,11 @@ func (r *fileRef) Truncate(size int64) error {
 	return r.use(func(f vfs.File) error { return f.Truncate(size) })
 }
 
+// Allocate implements vfs.File.
+func (r *fileRef) Allocate(size int64) error {
+	return r.use(func(f vfs.File) error { return f.Allocate(size) })
+}
+
 // Sync implements vfs.File.
 func (r *fileRef) Sync() error { return r.use(vfs.File.Sync) }
 
