@@ -151,7 +151,7 @@ func (m *Manager) admit(o *order) (*Partition, error) {
 		return p, kerr.StaleControllerEpoch
 	}
 	if o.topicID != none && known == none {
-		if err := commitlog.WriteTopicID(m.cfg.FS, p.log.Dir(), o.topicID); err != nil {
+		if err := commitlog.WriteTopicID(m.cfg.FS, p.log().Dir(), o.topicID); err != nil {
 			return p, p.broken(err)
 		}
 		p.state.Lock()
@@ -270,7 +270,7 @@ func (m *Manager) stopOne(s stopOrder) (from *commitlog.Dir, err error) {
 	if f := m.cfg.Hooks.OnDelete; f != nil {
 		f(s.tp)
 	}
-	return p.dir, err
+	return p.dir(), err
 }
 
 // drop takes the replica out of service and renames its folder away.
@@ -284,12 +284,12 @@ func (m *Manager) drop(p *Partition) error {
 	p.version.Add(1)
 	p.role, p.leaderID, p.change = idle, -1, nil
 	p.state.Unlock()
-	err := p.log.Close()
+	err := p.log().Close()
 	if err == nil {
-		err = p.dir.MarkDeleted(p.tp)
+		err = p.dir().MarkDeleted(p.tp)
 	}
 	if err != nil {
-		m.failDir(p.dir, err)
+		m.failDir(p.dir(), err)
 		return fmt.Errorf("deleting %s: %w (%w)", p.tp, err, kerr.KafkaStorageError)
 	}
 	return nil

@@ -70,7 +70,7 @@ func (d *delayedFetch) TryComplete() bool {
 				if d.req.MinBytes <= 1 {
 					return true
 				}
-				sl, err := s.p.log.Read(part.Offset, part.MaxBytes, v.bound, true)
+				sl, err := s.p.log().Read(part.Offset, part.MaxBytes, v.bound, true)
 				if err != nil {
 					return true
 				}
@@ -133,7 +133,7 @@ func (d *delayedFetch) read(results []FetchResult, first bool) (bytes int, now b
 		if v.bound <= part.Offset || (limit == 0 && !minOne) {
 			continue
 		}
-		s, err := p.log.Read(part.Offset, limit, v.bound, minOne)
+		s, err := p.log().Read(part.Offset, limit, v.bound, minOne)
 		if err == nil && p.version.Load() != v.version {
 			s.Close()
 			err = kerr.NotLeaderForPartition
@@ -192,9 +192,9 @@ func (p *Partition) view(req *FetchRequest, part *FetchPart, note bool) view {
 		}
 		return v
 	}
-	v.hw, v.start = p.hw, p.log.StartOffset()
+	v.hw, v.start = p.hw, p.log().StartOffset()
 	if part.LastFetchedEpoch >= 0 {
-		epoch, end := p.log.EndOffsetForEpoch(part.LastFetchedEpoch)
+		epoch, end := p.log().EndOffsetForEpoch(part.LastFetchedEpoch)
 		if epoch < 0 || end < 0 {
 			v.err, v.hw, v.start = kerr.OffsetOutOfRange, -1, -1
 			return v

@@ -146,7 +146,7 @@ func (m *Manager) load(ctx context.Context, d *commitlog.Dir) error {
 	}
 	for _, offsets := range []map[TopicPartition]int64{hw, rp, ls} {
 		for tp := range offsets {
-			if p := m.Partition(tp); p == nil || p.dir != d {
+			if p := m.Partition(tp); p == nil || p.dir() != d {
 				// Deleted, and killed before the checkpoints could say so.
 				m.forgetDeleted(d)
 				return nil
@@ -178,7 +178,7 @@ func (m *Manager) loadOne(d *commitlog.Dir, tp TopicPartition, hw, rp, ls int64)
 	}
 	m.mu.Unlock()
 	if other != nil {
-		m.logger.Error("partition lies in two folders; the second is left alone", "partition", tp.String(), "used", other.dir.Path(), "ignored", d.Path())
+		m.logger.Error("partition lies in two folders; the second is left alone", "partition", tp.String(), "used", other.dir().Path(), "ignored", d.Path())
 		return log.Close()
 	}
 	if f := m.cfg.Hooks.OnTruncate; f != nil && !d.CleanShutdown() {
@@ -226,7 +226,7 @@ func (m *Manager) leastUsed() *commitlog.Dir {
 	defer m.mu.RUnlock()
 	count := map[*commitlog.Dir]int{}
 	for _, p := range m.parts {
-		count[p.dir]++
+		count[p.dir()]++
 	}
 	var best *commitlog.Dir
 	for _, d := range m.cfg.Dirs {
@@ -281,7 +281,7 @@ func (m *Manager) configure(topic string) (committed []*Partition) {
 			continue
 		}
 		p.config.Store(&tc)
-		p.log.SetConfig(tc.Log)
+		p.log().SetConfig(tc.Log)
 		p.state.Lock()
 		if p.advance(m.now()) {
 			committed = append(committed, p)
@@ -320,7 +320,7 @@ func (m *Manager) failDir(d *commitlog.Dir, err error) {
 	m.offIn[d] = err
 	var lost []*Partition
 	for _, p := range m.parts {
-		if p.dir == d {
+		if p.dir() == d {
 			lost = append(lost, p)
 		}
 	}
@@ -382,7 +382,7 @@ func (m *Manager) Close() error {
 		p.state.Unlock()
 		if failed == nil {
 			// Close flushes, so that the recovery point written below is the end.
-			if err := p.log.Close(); err != nil {
+			if err := p.log().Close(); err != nil {
 				errs = append(errs, fmt.Errorf("closing %s: %w", p.tp, err))
 			}
 		}
@@ -408,6 +408,6 @@ func (m *Manager) abandon() {
 	m.produces.Close()
 	m.fetches.Close()
 	for _, p := range m.all() {
-		_ = p.log.Close()
+		_ = p.log().Close()
 	}
 }

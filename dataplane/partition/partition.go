@@ -37,10 +37,9 @@ const (
 // leader's (see AppendFollower), which is what it would get from a leader that
 // has become a follower in between.
 type Partition struct {
-	m   *Manager
-	tp  TopicPartition
-	dir *commitlog.Dir
-	log *commitlog.Log
+	m  *Manager
+	tp TopicPartition
+	at atomic.Pointer[place]
 
 	config atomic.Pointer[TopicConfig]
 	// version moves with every change of role or truncation, before it happens.
@@ -65,6 +64,17 @@ type Partition struct {
 	failed         error
 }
 
+// place is where a replica lies. It changes when the replica moves to another
+// folder, under both locks: who has read from a log that was closed meanwhile
+// looks here whether it is still the replica's.
+type place struct {
+	dir *commitlog.Dir
+	log *commitlog.Log
+}
+
+func (p *Partition) dir() *commitlog.Dir { return p.at.Load().dir }
+func (p *Partition) log() *commitlog.Log { return p.at.Load().log }
+
 // remote is what a leader knows of another replica.
 type remote struct {
 	id            int32
@@ -79,7 +89,8 @@ func (r *remote) caughtUp(leaderEnd int64, now time.Time, lag time.Duration) boo
 }
 
 func newPartition(m *Manager, tp TopicPartition, dir *commitlog.Dir, log *commitlog.Log, hw int64) *Partition {
-	p := &Partition{m: m, tp: tp, dir: dir, log: log, leaderID: -1, leaderEpoch: -1}
+	p := &Partition{m: m, tp: tp, leaderID: -1, leaderEpoch: -1}
+	p.at.Store(&place{dir, log})
 	p.end = log.EndOffset()
 	p.hw = min(max(hw, log.StartOffset()), p.end)
 	return p
@@ -110,7 +121,7 @@ func (p *Partition) EndOffset() int64 {
 }
 
 // StartOffset is the first offset that may be read.
-func (p *Partition) StartOffset() int64 { return p.log.StartOffset() }
+func (p *Partition) StartOffset() int64 { return p.log().StartOffset() }
 
 // Leader is the leader's broker id and its epoch, -1 if unknown.
 func (p *Partition) Leader() (id, epoch int32) {
@@ -135,7 +146,7 @@ func (p *Partition) ISR() []int32 {
 
 // Log is the commit log, for reading by coordinators and tests; nobody else
 // may append to it or truncate it.
-func (p *Partition) Log() *commitlog.Log { return p.log }
+func (p *Partition) Log() *commitlog.Log { return p.log() }
 
 // checkEpoch is KIP-320's fencing. With state held.
 func (p *Partition) checkEpoch(current int32) error {
@@ -250,7 +261,7 @@ func (p *Partition) broken(err error) error {
 	if errors.Is(err, commitlog.ErrClosed) {
 		return err
 	}
-	p.m.failDir(p.dir, err)
+	p.m.failDir(p.dir(), err)
 	return fmt.Errorf("%s: %w (%w)", p.tp, err, kerr.KafkaStorageError)
 }
 

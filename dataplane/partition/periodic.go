@@ -58,7 +58,7 @@ func (m *Manager) offsetsOf(d *commitlog.Dir, of func(*Partition) int64) func() 
 	return func() map[TopicPartition]int64 {
 		offsets := map[TopicPartition]int64{}
 		for _, p := range m.all() {
-			if p.dir == d {
+			if p.dir() == d {
 				offsets[p.tp] = of(p)
 			}
 		}
@@ -73,11 +73,11 @@ func (m *Manager) writeHighWatermark(d *commitlog.Dir) error {
 // writeRecoveryPoints writes how far the logs of a folder are on disk, and
 // where they start.
 func (m *Manager) writeRecoveryPoints(d *commitlog.Dir) error {
-	err := m.checkpoints.write(d, commitlog.RecoveryPointCheckpoint, m.offsetsOf(d, func(p *Partition) int64 { return p.log.RecoveryPoint() }))
+	err := m.checkpoints.write(d, commitlog.RecoveryPointCheckpoint, m.offsetsOf(d, func(p *Partition) int64 { return p.log().RecoveryPoint() }))
 	if err != nil {
 		return err
 	}
-	return m.checkpoints.write(d, commitlog.LogStartCheckpoint, m.offsetsOf(d, func(p *Partition) int64 { return p.log.StartOffset() }))
+	return m.checkpoints.write(d, commitlog.LogStartCheckpoint, m.offsetsOf(d, func(p *Partition) int64 { return p.log().StartOffset() }))
 }
 
 // forgetDeleted takes deleted partitions out of a folder's checkpoints, before
@@ -121,12 +121,12 @@ func (m *Manager) retain() {
 		if p.gone() {
 			continue
 		}
-		p.log.ExpireProducers(now)
-		n, err := p.log.DeleteOldSegments(now, p.HighWatermark())
+		p.log().ExpireProducers(now)
+		n, err := p.log().DeleteOldSegments(now, p.HighWatermark())
 		if err != nil {
 			_ = p.broken(err)
 		} else if n > 0 {
-			m.logger.Info("deleted old segments", "partition", p.tp.String(), "segments", n, "start", p.log.StartOffset())
+			m.logger.Info("deleted old segments", "partition", p.tp.String(), "segments", n, "start", p.log().StartOffset())
 		}
 	}
 }
@@ -138,7 +138,7 @@ func (m *Manager) sweep() {
 		if p.gone() {
 			continue
 		}
-		if _, err := p.log.RemoveDeleted(now); err != nil {
+		if _, err := p.log().RemoveDeleted(now); err != nil {
 			m.logger.Warn("removing deleted segments", "partition", p.tp.String(), "err", err)
 		}
 	}
