@@ -41,13 +41,24 @@ type FetchState struct {
 
 // FetchState tells where the follower goes on copying; ErrStale if it does not
 // follow in that epoch any more.
+//
+// The log start that the leader is told is one that a kill cannot take back: it
+// answers a DeleteRecords when all have told it theirs.
 func (p *Partition) FetchState(leaderEpoch int32) (FetchState, error) {
+	p.state.Lock()
+	unsaved := p.savedStart < p.log().StartOffset()
+	p.state.Unlock()
+	if unsaved {
+		if err := p.m.writeStarts(p.dir()); err != nil {
+			return FetchState{}, p.broken(err)
+		}
+	}
 	p.state.Lock()
 	defer p.state.Unlock()
 	if err := p.follows(leaderEpoch); err != nil {
 		return FetchState{}, err
 	}
-	st := FetchState{Offset: p.end, LastEpoch: -1, LogStartOffset: p.log().StartOffset()}
+	st := FetchState{Offset: p.end, LastEpoch: -1, LogStartOffset: min(p.savedStart, p.log().StartOffset())}
 	if e, ok := p.log().LatestEpoch(); ok {
 		st.LastEpoch = e
 	}
@@ -117,22 +128,28 @@ func (p *Partition) takeIn(leaderEpoch int32, offset int64, records []byte, lead
 
 // copyIn is entered with the append lock held.
 func (p *Partition) copyIn(records []byte) (int, error) {
-	info, err := p.log().AppendFollower(records)
+	n, err := appendCopied(p.log(), records)
+	if err != nil && !errors.Is(err, commitlog.ErrOffsetMismatch) {
+		err = p.broken(err)
+	}
+	return n, err
+}
+
+// appendCopied appends what was read from another copy of the log.
+func appendCopied(log *commitlog.Log, records []byte) (int, error) {
+	info, err := log.AppendFollower(records)
 	var gap *commitlog.OffsetMismatchError
-	if errors.As(err, &gap) && p.log().StartOffset() == gap.End && gap.First < gap.End && gap.Last >= gap.End {
-		// The log is empty and the leader's first batch begins before its log start.
-		if err = p.log().TruncateFullyAndStartAt(gap.First); err == nil {
-			info, err = p.log().AppendFollower(records)
+	if errors.As(err, &gap) && log.StartOffset() == gap.End && gap.First < gap.End && gap.Last >= gap.End {
+		// The log is empty and the first batch begins before the other's log start.
+		if err = log.TruncateFullyAndStartAt(gap.First); err == nil {
+			info, err = log.AppendFollower(records)
 		}
 		if err == nil {
-			_, err = p.log().IncrementStartOffset(gap.End)
+			_, err = log.IncrementStartOffset(gap.End)
 		}
 	}
 	if err != nil {
-		if errors.Is(err, commitlog.ErrOffsetMismatch) {
-			return 0, err
-		}
-		return 0, p.broken(err)
+		return 0, err
 	}
 	return info.Bytes, nil
 }
@@ -216,6 +233,13 @@ func (p *Partition) truncate(leaderEpoch int32, to func() int64) error {
 	if !cut {
 		return p.broken(err)
 	}
+	p.truncateCopy(func(l *commitlog.Log) error {
+		if l.EndOffset() <= offset {
+			return nil
+		}
+		_, err := l.TruncateTo(max(offset, l.StartOffset()))
+		return err
+	})
 	return p.truncated(offset, err)
 }
 
@@ -232,7 +256,9 @@ func (p *Partition) TruncateFullyAndStartAt(leaderEpoch int32, offset int64) err
 	p.version.Add(1)
 	p.end, p.hw = offset, offset
 	p.state.Unlock()
-	return p.truncated(offset, p.log().TruncateFullyAndStartAt(offset))
+	err := p.log().TruncateFullyAndStartAt(offset)
+	p.truncateCopy(func(l *commitlog.Log) error { return l.TruncateFullyAndStartAt(offset) })
+	return p.truncated(offset, err)
 }
 
 // truncated finishes a truncation: with the append lock held.

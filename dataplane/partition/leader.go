@@ -47,9 +47,9 @@ func (p *Partition) takeLead(s *kmsg.LeaderAndISRRequestTopicPartition) (isNew, 
 		if id == p.m.cfg.BrokerID {
 			continue
 		}
-		r := remote{id: id, end: -1, endAtLastSeen: -1}
+		r := remote{id: id, end: -1, start: -1, endAtLastSeen: -1}
 		if i := indexRemote(old, id); i >= 0 && !isNew {
-			r.end, r.endAtLastSeen = old[i].end, end
+			r.end, r.start, r.endAtLastSeen = old[i].end, old[i].start, end
 			if slices.Contains(p.isr, id) {
 				r.lastFetch = now
 			}

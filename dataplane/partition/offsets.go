@@ -2,6 +2,8 @@ package partition
 
 import (
 	"github.com/twmb/franz-go/pkg/kerr"
+
+	"penstock/dataplane/commitlog"
 )
 
 // Replica ids of ListOffsets that are not a broker's.
@@ -58,10 +60,12 @@ func (m *Manager) ListOffsets(tp TopicPartition, timestamp int64, readCommitted 
 	}
 	var r OffsetResult
 	var found bool
-	if timestamp == MaxTimestamp {
-		r.Offset, r.Timestamp, r.LeaderEpoch, found, err = p.log().MaxTimestampOffset()
-	} else {
-		r.Offset, r.Timestamp, r.LeaderEpoch, found, err = p.log().OffsetForTimestamp(timestamp, bound)
+	for log := (*commitlog.Log)(nil); log != p.log(); { // again, if the replica moved meanwhile
+		if log = p.log(); timestamp == MaxTimestamp {
+			r.Offset, r.Timestamp, r.LeaderEpoch, found, err = log.MaxTimestampOffset()
+		} else {
+			r.Offset, r.Timestamp, r.LeaderEpoch, found, err = log.OffsetForTimestamp(timestamp, bound)
+		}
 	}
 	switch {
 	case err != nil:

@@ -61,6 +61,8 @@ type Partition struct {
 	remotes        []remote
 	end            int64 // log end offset that readers may see
 	hw             int64
+	savedStart     int64   // the log start that a kill cannot take back
+	future         *future // the copy that is to take this replica's place, nil if it is not moving
 	failed         error
 }
 
@@ -75,10 +77,23 @@ type place struct {
 func (p *Partition) dir() *commitlog.Dir { return p.at.Load().dir }
 func (p *Partition) log() *commitlog.Log { return p.at.Load().log }
 
+// Read is Log().Read, and goes to the log that has taken its place if the replica
+// moves to another folder meanwhile.
+func (p *Partition) Read(from int64, maxBytes int, upTo int64, minOneBatch bool) (commitlog.Slice, error) {
+	for {
+		log := p.log()
+		s, err := log.Read(from, maxBytes, upTo, minOneBatch)
+		if err == nil || p.log() == log {
+			return s, err
+		}
+	}
+}
+
 // remote is what a leader knows of another replica.
 type remote struct {
 	id            int32
 	end           int64 // -1 until its first fetch under this leader
+	start         int64 // its log start, -1 until its first fetch
 	lastCaughtUp  time.Time
 	lastFetch     time.Time
 	endAtLastSeen int64 // the leader's end at lastFetch
@@ -93,6 +108,7 @@ func newPartition(m *Manager, tp TopicPartition, dir *commitlog.Dir, log *commit
 	p.at.Store(&place{dir, log})
 	p.end = log.EndOffset()
 	p.hw = min(max(hw, log.StartOffset()), p.end)
+	p.savedStart = log.StartOffset()
 	return p
 }
 
@@ -144,8 +160,8 @@ func (p *Partition) ISR() []int32 {
 	return slices.Clone(p.isr)
 }
 
-// Log is the commit log, for reading by coordinators and tests; nobody else
-// may append to it or truncate it.
+// Log is the commit log as of now, for coordinators and tests, who may not change
+// it. It is closed when the replica moves to another folder; see Read.
 func (p *Partition) Log() *commitlog.Log { return p.log() }
 
 // checkEpoch is KIP-320's fencing. With state held.
@@ -258,14 +274,15 @@ func (p *Partition) broken(err error) error {
 	if errors.As(err, &ke) && ke.Code != kerr.KafkaStorageError.Code {
 		return err
 	}
-	if errors.Is(err, commitlog.ErrClosed) {
-		return err
+	if errors.Is(err, commitlog.ErrClosed) || p.log().Closed() {
+		// Deleted or moved meanwhile: what went wrong then tells nothing of the folder.
+		return commitlog.ErrClosed
 	}
 	p.m.failDir(p.dir(), err)
 	return fmt.Errorf("%s: %w (%w)", p.tp, err, kerr.KafkaStorageError)
 }
 
-// fail takes the replica offline for good.
+// fail takes the replica offline until the broker is started again.
 func (p *Partition) fail(err error) {
 	p.state.Lock()
 	defer p.state.Unlock()
