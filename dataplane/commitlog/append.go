@@ -235,7 +235,7 @@ func (l *Log) roll(base int64) error {
 	}
 	// The indexes too: their last entries are newer than a flush that may already have
 	// brought the recovery point here.
-	l.unsynced = append(l.unsynced, segmentPath(l.dir, base, snapshotSuffix), old.offsets.path, old.times.path)
+	l.unsynced = append(l.unsynced, segmentPath(l.dir, base, snapshotSuffix), old.offsets.file.path(), old.times.file.path())
 	if l.recovery.Load() >= base {
 		// The checkpoint may already say that all below base is on disk.
 		if err := l.syncBeside(l.unsynced, false); err != nil {

@@ -73,4 +73,8 @@ type OpenOptions struct {
 	// goroutine, which Close waits for. Tests choose the moment, but not at once: a lock
 	// is held.
 	Background func(func())
+	// OnFailure is told that the log refuses all changes from now on, also when nobody
+	// waits for what failed, as a flush in the background. It must neither block nor
+	// call the log.
+	OnFailure func(error)
 }

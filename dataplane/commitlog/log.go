@@ -22,6 +22,7 @@ type Log struct {
 	now    func() time.Time
 	logger *slog.Logger
 	bg     func(func()) // see OpenOptions.Background
+	broke  func(error)  // OpenOptions.OnFailure
 	wg     sync.WaitGroup
 
 	// Read without Log.mu. start <= end; segs is never empty and never changed in place.
@@ -43,6 +44,7 @@ type Log struct {
 	dirDirty  bool          // names were made that are not yet durable
 	unsynced  []string      // files written beside the log files and not yet synced
 	deleted   []deletedFile // wait for removal
+	listed    []vfs.Info    // the folder as Open found it, sorted; nil after
 }
 
 type deletedFile struct {
@@ -151,6 +153,9 @@ func (l *Log) fail(err error) error {
 	if err != nil && l.failed == nil {
 		l.failed = err
 		l.logger.Error("log failed", "dir", l.dir, "error", err)
+		if l.broke != nil {
+			l.broke(err)
+		}
 	}
 	return err
 }
@@ -298,7 +303,12 @@ func (l *Log) Delete() error {
 	return err
 }
 
-// abandon closes the files as they are.
+// Closed tells that Close, Delete or Abandon was called.
+func (l *Log) Closed() bool { return l.closed.Load() }
+
+// Abandon closes the files as they are, for a log whose folder has failed or is to go.
+func (l *Log) Abandon() error { return l.abandon() }
+
 func (l *Log) abandon() error {
 	defer l.wg.Wait()
 	l.flushMu.Lock()

@@ -123,7 +123,7 @@ func (s *segment) truncateTo(offset int64) (int64, error) {
 // use the file, it is replaced by a shorter copy instead, so that they stay as they
 // are. REQUIRES: mu held.
 func (s *segment) cutAt(size, next int64) error {
-	if s.file.refs.Load() > 1 {
+	if s.file.pinned() > 0 {
 		if err := s.replaceBy(size); err != nil {
 			return err
 		}
@@ -178,37 +178,8 @@ func (s *segment) replaceBy(size int64) error {
 		return storageErr("copy", path, err)
 	}
 	old := s.file
-	s.file = &fileRef{File: f}
-	s.file.refs.Store(1)
-	return storageErr("close", path, old.release())
-}
-
-// findLargestTime sets the largest timestamp from the time index and the batches
-// behind its last entry. REQUIRES: mu held or the segment not yet shared.
-func (s *segment) findLargestTime() error {
-	s.maxTs, s.maxTsLast = -1, s.base
-	from := s.base
-	if s.times.count() > 0 {
-		s.maxTs, s.maxTsLast = entryTime(s.times.last[:]), s.base+entryTimeOffset(s.times.last[:])
-		from = s.maxTsLast
-	}
-	pos, err := s.position(from)
-	if err != nil {
-		return err
-	}
-	sc := newScanner(s.file, s.size)
-	defer sc.close()
-	for pos < s.size {
-		h, n, err := sc.header(pos)
-		if err != nil {
-			return err
-		}
-		if ts := h.MaxTimestamp(); ts > s.maxTs {
-			s.maxTs, s.maxTsLast = ts, h.LastOffset()
-		}
-		pos += n
-	}
-	return nil
+	s.openLog()
+	return errors.Join(s.file.adopt(f), old.retire())
 }
 
 // drop closes segments and renames their files, to be removed after a delay.
@@ -257,7 +228,7 @@ func (l *Log) RemoveDeleted(now time.Time) (left int, err error) {
 }
 
 func (l *Log) removeSnapshots(which func(offset int64) bool) error {
-	offsets, err := snapshotOffsets(l.fs, l.dir)
+	offsets, err := l.snapshotOffsets()
 	if err != nil {
 		return err
 	}

@@ -110,7 +110,9 @@ func (osFS) Lock(name string) (io.Closer, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+	// A record lock, not flock: the two do not see each other, and Java takes the
+	// former. Owned by the open file, not the process, it lives as long as f does.
+	if err := unix.FcntlFlock(f.Fd(), unix.F_OFD_SETLK, &unix.Flock_t{Type: unix.F_WRLCK, Whence: io.SeekStart}); err != nil {
 		f.Close()
 		return nil, fmt.Errorf("lock %s: another process uses %s: %w", name, filepath.Dir(name), err)
 	}
