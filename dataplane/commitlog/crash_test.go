@@ -251,7 +251,7 @@ func (s *survivor) restart() error {
 		return err
 	}
 	s.bg = nil
-	s.safe, s.recovery, s.start = s.m.end, s.m.end, s.m.start
+	s.safe, s.recovery, s.start = s.m.end, s.l.RecoveryPoint(), s.m.start
 	if s.r.Intn(2) == 0 {
 		s.disk = s.disk.Crash(s.r)
 		s.fs = s.wrap(s.disk)

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
+	"math"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -154,6 +155,10 @@ func (l *Log) loadSegments(bases []int64, o OpenOptions) error {
 			scanFrom++
 		}
 	}
+	safe := o.RecoveryPoint // below it a crash has damaged nothing
+	if o.CleanShutdown {
+		safe = math.MaxInt64
+	}
 	for i, base := range bases {
 		s := newSegment(l.fs, l.dir, base, &l.cfg, l.now())
 		s.openLog()
@@ -173,7 +178,7 @@ func (l *Log) loadSegments(bases []int64, o OpenOptions) error {
 		}
 		torn := false
 		if rebuild {
-			if torn, err = l.recoverSegment(s, size, later); err != nil {
+			if torn, err = l.recoverSegment(s, size, later, safe); err != nil {
 				return err
 			}
 		}
@@ -181,6 +186,9 @@ func (l *Log) loadSegments(bases []int64, o OpenOptions) error {
 		// of compaction lie below the recovery point.)
 		if !torn && len(later) > 0 && (s.next > later[0] || i >= scanFrom && s.next < later[0]) {
 			torn = true
+			if s.next < safe {
+				return damaged(s.path(logSuffix), s.next, fmt.Errorf("the next segment begins at %d: %w", later[0], recordbatch.ErrCorrupt))
+			}
 			if err := l.dropBases(later); err != nil {
 				return err
 			}
@@ -188,6 +196,9 @@ func (l *Log) loadSegments(bases []int64, o OpenOptions) error {
 		if torn {
 			break
 		}
+	}
+	if n := len(segs); o.CleanShutdown && n > 0 && segs[n-1].next < o.RecoveryPoint && !l.cfg.KeepForever {
+		return damaged(l.dir, segs[n-1].next, fmt.Errorf("the log ended at %d when it was closed: %w", o.RecoveryPoint, recordbatch.ErrShort))
 	}
 	if len(segs) == 0 {
 		s, err := l.newActive(l.start.Load())
@@ -246,6 +257,9 @@ func (l *Log) loadSegment(s *segment, size int64, later []int64) error {
 		return fmt.Errorf("%w: %w", errRebuild, err)
 	}
 	s.size = size
+	if err := l.checkEmptyIndexes(s, len(later) > 0); err != nil {
+		return err
+	}
 	s.indexedTime()
 	if len(later) > 0 {
 		s.next = later[0]
@@ -260,7 +274,8 @@ func (l *Log) loadSegment(s *segment, size int64, later []int64) error {
 // recoverSegment reads the segment through, checks every batch, builds the indexes
 // anew and cuts what is not whole; torn tells that something was cut. The later
 // segments go before the cut: a crash between must not leave a gap that looks whole.
-func (l *Log) recoverSegment(s *segment, size int64, later []int64) (torn bool, err error) {
+// Below offset safe nothing is cut; it is an error then.
+func (l *Log) recoverSegment(s *segment, size int64, later []int64, safe int64) (torn bool, err error) {
 	fresh := newSegment(l.fs, l.dir, s.base, &l.cfg, l.now())
 	s.size, s.next, s.maxTs, s.maxTsLast, s.unindexed = 0, s.base, -1, s.base, 0
 	for _, x := range []*index{&s.offsets, &s.times} {
@@ -298,6 +313,9 @@ func (l *Log) recoverSegment(s *segment, size int64, later []int64) (torn bool, 
 		}
 	}
 	l.recovered.note(size, s.size)
+	if bad != nil && s.next < safe {
+		return false, damaged(s.path(logSuffix), s.next, bad)
+	}
 	if bad != nil {
 		l.logger.Warn("cutting the log at a torn batch", "file", s.path(logSuffix), "position", s.size, "of", size, "next", s.next, "error", bad)
 		if err := l.dropBases(later); err != nil {
