@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"time"
 
 	"penstock/dataplane/recordbatch"
@@ -68,6 +69,9 @@ func (l *Log) load(o OpenOptions) error {
 	}
 	segs := l.segments()
 	end := segs[len(segs)-1].next
+	if end < o.RecoveryPoint {
+		return damaged(l.dir, end, fmt.Errorf("the log was on disk up to %d: %w", o.RecoveryPoint, recordbatch.ErrShort))
+	}
 	start := max(o.LogStartOffset, segs[0].base)
 	if end < start { // everything below the checkpointed start is gone, above is nothing
 		l.logger.Warn("log ends before its start, starting anew", "dir", l.dir, "end", end, "start", start)
@@ -113,6 +117,9 @@ func (l *Log) listSegments() (files []vfs.Info, bases []int64, err error) {
 	}
 	logs := map[int64]bool{}
 	for _, f := range files {
+		if f.Dir {
+			return nil, nil, &fs.PathError{Op: "open", Path: filepath.Join(l.dir, f.Name), Err: syscall.EISDIR}
+		}
 		if strings.HasSuffix(f.Name, ".swap") {
 			return nil, nil, fmt.Errorf("%s: %s is from a compaction that did not finish", l.dir, f.Name)
 		}
@@ -184,7 +191,7 @@ func (l *Log) loadSegments(bases []int64, o OpenOptions) error {
 		}
 		// A power cut may have taken the end of a segment and left the next one. (Gaps
 		// of compaction lie below the recovery point.)
-		if !torn && len(later) > 0 && (s.next > later[0] || i >= scanFrom && s.next < later[0]) {
+		if !torn && len(later) > 0 && (s.next > later[0] || rebuild && s.next < later[0]) {
 			torn = true
 			if s.next < safe {
 				return damaged(s.path(logSuffix), s.next, fmt.Errorf("the next segment begins at %d: %w", later[0], recordbatch.ErrCorrupt))
@@ -196,9 +203,6 @@ func (l *Log) loadSegments(bases []int64, o OpenOptions) error {
 		if torn {
 			break
 		}
-	}
-	if n := len(segs); o.CleanShutdown && n > 0 && segs[n-1].next < o.RecoveryPoint && !l.cfg.KeepForever {
-		return damaged(l.dir, segs[n-1].next, fmt.Errorf("the log ended at %d when it was closed: %w", o.RecoveryPoint, recordbatch.ErrShort))
 	}
 	if len(segs) == 0 {
 		s, err := l.newActive(l.start.Load())
