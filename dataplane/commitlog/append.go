@@ -209,7 +209,13 @@ func (l *Log) maybeRoll(info *AppendInfo, n int) error {
 		roll = false
 	}
 	if roll || info.LastOffset-s.base > math.MaxInt32 {
-		return l.roll(info.FirstOffset)
+		// A follower's batches may begin above the end. The segment begins there all the
+		// same: a hole between segments is what a lost end looks like.
+		base := l.end.Load()
+		if info.LastOffset-base > math.MaxInt32 {
+			base = info.FirstOffset
+		}
+		return l.roll(base)
 	}
 	return nil
 }

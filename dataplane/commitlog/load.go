@@ -5,8 +5,8 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
+	"math"
 	"path/filepath"
-	"strings"
 	"time"
 
 	"penstock/dataplane/recordbatch"
@@ -100,12 +100,16 @@ func (l *Log) listSegments() ([]int64, error) {
 	if err != nil {
 		return nil, storageErr("list", l.dir, err)
 	}
+	if changed, err := l.finishSwaps(files); err != nil {
+		return nil, err
+	} else if changed {
+		if files, err = l.fs.ReadDir(l.dir); err != nil {
+			return nil, storageErr("list", l.dir, err)
+		}
+	}
 	var bases []int64
 	logs := map[int64]bool{}
 	for _, f := range files {
-		if strings.HasSuffix(f.Name, ".swap") {
-			return nil, fmt.Errorf("%s: %s is from a compaction that did not finish", l.dir, f.Name)
-		}
 		if cleanName(f.Name) {
 			if err := removeIfThere(l.fs, filepath.Join(l.dir, f.Name)); err != nil {
 				return nil, err
@@ -167,9 +171,8 @@ func (l *Log) loadSegments(bases []int64, o OpenOptions) error {
 				return err
 			}
 		}
-		// A power cut may have taken the end of a segment and left the next one. (Gaps
-		// of compaction lie below the recovery point.)
-		if !torn && len(later) > 0 && (s.next > later[0] || i >= scanFrom && s.next < later[0]) {
+		// A power cut may have taken the end of a segment and left the next one.
+		if !torn && len(later) > 0 && (s.next > later[0] || i >= scanFrom && s.next < later[0] && !l.holeBefore(s, later[0], o)) {
 			torn = true
 			if err := l.dropBases(later); err != nil {
 				return err
@@ -188,6 +191,14 @@ func (l *Log) loadSegments(bases []int64, o OpenOptions) error {
 	}
 	l.setSegments(segs)
 	return nil
+}
+
+// holeBefore tells whether the offsets between the end of a segment and the next one
+// are missing for a good reason: Kafka's compaction may remove the last batches of a
+// segment (ours leaves their header), and its checkpoint may be older than what it did.
+// A jump that no segment could hold was made by a follower.
+func (l *Log) holeBefore(s *segment, next int64, o OpenOptions) bool {
+	return next <= o.CleanedUpTo || l.cfg.Compact && s.holes || next-1-s.base > math.MaxInt32
 }
 
 // dropBases removes segments behind a torn one.
@@ -272,6 +283,7 @@ func (l *Log) recoverSegment(s *segment, size int64, later []int64) (torn bool, 
 			bad = err
 			break
 		}
+		s.holes = s.holes || h.BaseOffset() > s.next || int64(h.Count()) <= int64(h.LastOffsetDelta())
 		if latest, ok := l.epochs.latest(); h.LeaderEpoch() >= 0 && (!ok || h.LeaderEpoch() > latest) {
 			if err := l.epochs.assign(h.LeaderEpoch(), h.BaseOffset()); err != nil {
 				return false, err

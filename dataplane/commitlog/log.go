@@ -30,6 +30,11 @@ type Log struct {
 	epochs     *epochs
 	closed     atomic.Bool
 
+	cleanMu sync.Mutex // held over a clean: one at a time
+	// shape is held by what removes closed segments or puts others in their place
+	// (truncation, retention, the end of a clean), so that the last can sync the folder
+	// without mu; taken before flushMu and mu.
+	shape   sync.Mutex
 	flushMu sync.Mutex // one flush at a time; taken before mu
 
 	mu        sync.Mutex
@@ -40,6 +45,8 @@ type Log struct {
 	dirDirty  bool          // names were made that are not yet durable
 	snapshots []string      // written but not yet synced
 	deleted   []deletedFile // wait for removal
+	stopClean func(error)   // ends the clean that runs, if one does
+	pauses    int           // while above 0 no clean begins
 }
 
 type deletedFile struct {
@@ -233,6 +240,7 @@ func (l *Log) Close() error {
 	if l.closed.Load() {
 		return nil
 	}
+	l.PauseCleaning() // for good
 	ferr := l.Flush()
 	defer l.wg.Wait() // after the locks are free; what still waits finds the log closed
 	l.flushMu.Lock()
@@ -261,6 +269,7 @@ func (l *Log) Delete() error {
 
 // abandon closes the files as they are.
 func (l *Log) abandon() error {
+	l.PauseCleaning() // for good
 	defer l.wg.Wait()
 	l.flushMu.Lock()
 	defer l.flushMu.Unlock()

@@ -57,6 +57,8 @@ type segment struct {
 	maxTsLast int64    // last offset of the first batch with maxTs
 	firstTs   int64    // largest timestamp of the first batch; unknownTs before it is read
 	unindexed int      // bytes since the last index entry
+	holes     bool     // a recovery has met offsets without a record
+	due       int64    // when the first delete horizon in it passes, ms; dueUnknown, dueNever
 	offsets   index
 	times     index
 }
@@ -69,7 +71,7 @@ func segmentPath(dir string, base int64, suffix string) string {
 
 // newSegment prepares a segment without opening anything.
 func newSegment(fsys vfs.FS, dir string, base int64, cfg *Config, now time.Time) *segment {
-	s := &segment{fs: fsys, dir: dir, base: base, created: now, next: base, maxTs: -1, maxTsLast: base, firstTs: unknownTs}
+	s := &segment{fs: fsys, dir: dir, base: base, created: now, next: base, maxTs: -1, maxTsLast: base, firstTs: unknownTs, due: dueUnknown}
 	s.offsets = index{fs: fsys, path: s.path(indexSuffix), entry: offsetEntrySize, max: int(cfg.SegmentIndexBytes) / offsetEntrySize}
 	s.times = index{fs: fsys, path: s.path(timeSuffix), entry: timeEntrySize, max: int(cfg.SegmentIndexBytes) / timeEntrySize}
 	return s
@@ -127,7 +129,7 @@ func (s *segment) written(batches []byte, interval int) error {
 // index entries that are due. REQUIRES: mu held, or the segment not yet shared.
 func (s *segment) account(h recordbatch.Batch, length int64, interval int) error {
 	last := h.LastOffset()
-	if ts := h.MaxTimestamp(); ts > s.maxTs {
+	if ts := h.MaxTimestamp(); ts > s.maxTs && h.Count() > 0 { // an emptied batch keeps the time of what is gone
 		s.maxTs, s.maxTsLast = ts, last
 	}
 	if s.size == 0 {

@@ -13,6 +13,8 @@ import (
 // began. The caller must write the recovery-point checkpoint after it, since the
 // recovery point may have moved back.
 func (l *Log) TruncateTo(offset int64) (bool, error) {
+	l.shape.Lock()
+	defer l.shape.Unlock()
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if err := l.usable(); err != nil {
@@ -58,6 +60,8 @@ func (l *Log) TruncateTo(offset int64) (bool, error) {
 
 // TruncateFullyAndStartAt drops everything and starts anew at offset.
 func (l *Log) TruncateFullyAndStartAt(offset int64) error {
+	l.shape.Lock()
+	defer l.shape.Unlock()
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if err := l.usable(); err != nil {
@@ -127,7 +131,8 @@ func (s *segment) cutAt(size, next int64) error {
 	}
 	s.size, s.next, s.unindexed, s.firstTs = size, next, 0, unknownTs
 	// An entry names the last offset of the batch at its position.
-	if err := s.offsets.truncate(func(e []byte) bool { return entryPos(e) < size }); err != nil {
+	// Kafka's may name the last offset of several batches that were appended in one.
+	if err := s.offsets.truncate(func(e []byte) bool { return entryPos(e) < size && s.base+entryOffset(e) < next }); err != nil {
 		return err
 	}
 	if err := s.times.truncate(func(e []byte) bool { return s.base+entryTimeOffset(e) < next }); err != nil {
@@ -195,7 +200,7 @@ func (s *segment) findLargestTime() error {
 		if err != nil {
 			return err
 		}
-		if ts := h.MaxTimestamp(); ts > s.maxTs {
+		if ts := h.MaxTimestamp(); ts > s.maxTs && h.Count() > 0 {
 			s.maxTs, s.maxTsLast = ts, h.LastOffset()
 		}
 		pos += n
@@ -274,7 +279,7 @@ func (l *Log) keepSnapshots(offset int64) error {
 // cleanName tells whether a file is a leftover that the log removes when it opens.
 func cleanName(name string) bool {
 	switch filepath.Ext(name) {
-	case deletedSuffix, ".tmp", ".cleaned":
+	case deletedSuffix, ".tmp":
 		return true
 	}
 	return false
