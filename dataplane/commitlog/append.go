@@ -209,9 +209,9 @@ func (l *Log) maybeRoll(info *AppendInfo, n int) error {
 		roll = false
 	}
 	if roll || info.LastOffset-s.base > math.MaxInt32 {
-		// A follower's batches may begin above the end. The segment begins there all the
-		// same: a hole between segments is what a lost end looks like.
-		base := l.end.Load()
+		// Segments join without a gap, though batches of a compacted log need not: after a
+		// power cut a gap between segments tells that the end of the first is lost.
+		base := s.next
 		if info.LastOffset-base > math.MaxInt32 {
 			base = info.FirstOffset
 		}
@@ -221,7 +221,7 @@ func (l *Log) maybeRoll(info *AppendInfo, n int) error {
 }
 
 // roll makes a new active segment at base and syncs the old one beside the appends.
-// An empty old one is replaced. REQUIRES: mu held, base >= end.
+// An empty old one is replaced. REQUIRES: mu held, base not below the last batch's end.
 func (l *Log) roll(base int64) error {
 	old := l.active()
 	if old.size == 0 && old.base == base {
@@ -233,7 +233,16 @@ func (l *Log) roll(base int64) error {
 	if err := writeSnapshot(l.fs, l.dir, base, &l.producers, false); err != nil {
 		return err
 	}
-	l.snapshots = append(l.snapshots, segmentPath(l.dir, base, snapshotSuffix))
+	// The indexes too: their last entries are newer than a flush that may already have
+	// brought the recovery point here.
+	l.unsynced = append(l.unsynced, segmentPath(l.dir, base, snapshotSuffix), old.offsets.file.path(), old.times.file.path())
+	if l.recovery.Load() >= base {
+		// The checkpoint may already say that all below base is on disk.
+		if err := l.syncBeside(l.unsynced, false); err != nil {
+			return l.fail(err)
+		}
+		l.unsynced = nil
+	}
 	s, err := l.newActive(base)
 	if err != nil {
 		return err

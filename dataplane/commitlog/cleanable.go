@@ -90,7 +90,7 @@ func (s *segment) firstTime() (int64, error) {
 	if err != nil {
 		return -1, err
 	}
-	defer v.file.release()
+	defer v.ref.release()
 	if v.size == 0 {
 		return -1, nil
 	}

@@ -48,7 +48,7 @@ func (c *clean) read(s *segment, from int64) (*batchReader, error) {
 	return r, nil
 }
 
-func (r *batchReader) close() { _ = r.v.file.release() } // read only: nothing can get lost
+func (r *batchReader) close() { _ = r.v.ref.release() } // read only: nothing can get lost
 
 // atEnd tells that the batch given last is the segment's last.
 func (r *batchReader) atEnd() bool { return len(r.have) == 0 && r.pos >= r.v.size }
@@ -148,25 +148,19 @@ func (c *clean) newWriter(group []*segment) (*cleanWriter, error) {
 		w.grow -= g.bytes()
 	}
 	s.due = dueNever
-	s.offsets.path += cleanedSuffix
-	s.times.path += cleanedSuffix
+	s.offsets.file = newFileRef(l.fs, l.dir, s.base, indexSuffix+cleanedSuffix, true)
+	s.times.file = newFileRef(l.fs, l.dir, s.base, timeSuffix+cleanedSuffix, true)
+	s.file = newFileRef(l.fs, l.dir, s.base, logSuffix+cleanedSuffix, true)
 	for _, suffix := range segmentSuffixes {
 		if err := removeIfThere(l.fs, s.path(suffix)+cleanedSuffix); err != nil {
 			return nil, err
 		}
 	}
-	for _, x := range []*index{&s.offsets, &s.times} {
-		if err := x.open(); err != nil {
+	for _, r := range []*fileRef{s.offsets.file, s.times.file, s.file} {
+		if err := r.open(true); err != nil {
 			return nil, errors.Join(err, w.discard())
 		}
 	}
-	path := s.path(logSuffix) + cleanedSuffix
-	f, err := l.fs.Open(path, true)
-	if err != nil {
-		return nil, errors.Join(storageErr("open", path, err), w.discard())
-	}
-	s.file = &fileRef{File: f}
-	s.file.refs.Store(1)
 	return w, nil
 }
 
@@ -235,7 +229,7 @@ func (w *cleanWriter) finish() error {
 
 // discard removes what was written.
 func (w *cleanWriter) discard() error {
-	err := errors.Join(w.seg.close(), w.seg.offsets.closeFile(), w.seg.times.closeFile(), w.txns.closeFile())
+	err := errors.Join(w.seg.close(), w.txns.closeFile())
 	for _, suffix := range segmentSuffixes {
 		err = errors.Join(err, removeIfThere(w.c.l.fs, w.seg.path(suffix)+cleanedSuffix))
 	}

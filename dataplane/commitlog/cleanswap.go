@@ -127,7 +127,8 @@ func (l *Log) replace(made *segment, old []*segment) error {
 			return storageErr("rename", path+swapSuffix, err)
 		}
 	}
-	return n.openLog()
+	n.openLog()
+	return nil
 }
 
 func (l *Log) failLocked(err error) error {

@@ -76,4 +76,11 @@ type OpenOptions struct {
 	LogStartOffset int64
 	Now            func() time.Time // nil = time.Now
 	Logger         *slog.Logger     // nil = discard
+	// Background runs work that no caller waits for, the flush after a roll: nil = a
+	// goroutine, which Close waits for. Tests choose the moment.
+	Background func(func())
+	// OnFailure is told that the log refuses all changes from now on, also when nobody
+	// waits for what failed, as a flush in the background. It must neither block nor
+	// call the log.
+	OnFailure func(error)
 }

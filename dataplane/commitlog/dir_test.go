@@ -73,9 +73,9 @@ func TestDeletedPartitionsGoAfterTheDelay(t *testing.T) {
 	must(t, d.MarkDeleted(tp("a", 1)))
 	must(t, d.MarkDeleted(tp(long, 7)))
 	must(t, d.MarkDeleted(tp("never", 7)))
-	ps, err := d.Partitions()
-	if must(t, err); !slices.Equal(ps, []protocol.TopicPartition{tp("a", 0)}) {
-		t.Errorf("partitions %v", ps)
+	l, err := d.List()
+	if must(t, err); !slices.Equal(l.Current, []Folder{{tp("a", 0), d.PartitionPath(tp("a", 0))}}) {
+		t.Errorf("partitions %v", l.Current)
 	}
 	id, ok, err := ReadTopicID(vfs.OS, d.PartitionPath(tp("a", 0)))
 	if id != [16]byte{9} || !ok || err != nil {

@@ -8,10 +8,12 @@
 // Appends, truncations, rolls, retention and Close are serialized by Log.mu (the
 // caller's partition lock does so too; Log.mu makes it safe by itself). Read and
 // the lookups run beside them without Log.mu: they load the immutable segment list
-// and the end offset atomically and pin each segment's file by reference count.
+// and the end offset atomically and pin each segment's file. Files are opened when
+// they are used, and closed again when other logs of the process need the place
+// (LimitOpenFiles), but never while they are pinned.
 //
 // Lock order: Log.flushMu (one flush at a time, not held by appends), Log.mu,
-// segment.mu, index.openMu. The lock of the epoch cache is a leaf. No lock that a
+// segment.mu, fileRef.mu, openFiles.mu; under that one fileRef.mu is only tried. The lock of the epoch cache is a leaf. No lock that a
 // reader needs is held over an fsync, but for truncations.
 //
 // # What survives what

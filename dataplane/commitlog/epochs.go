@@ -126,6 +126,35 @@ func (e *epochs) truncateStart(start int64) error {
 	return e.store(kept)
 }
 
+// first is where the oldest known epoch begins.
+func (e *epochs) first() (start int64, ok bool) {
+	e.mu.RLock()
+	defer e.mu.RUnlock()
+	if len(e.entries) == 0 {
+		return -1, false
+	}
+	return e.entries[0].start, true
+}
+
+// prepend adds older epochs; those that do not fit before the ones there are left out,
+// and one that begins earlier than was known does so from now on.
+func (e *epochs) prepend(older []epochEntry) error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	rest := e.entries
+	for len(older) > 0 && len(rest) > 0 && older[len(older)-1].epoch >= rest[0].epoch {
+		if o := older[len(older)-1]; o.epoch == rest[0].epoch {
+			rest = rest[1:]
+			break
+		}
+		older = older[:len(older)-1]
+	}
+	if len(older) == 0 {
+		return nil
+	}
+	return e.store(append(append([]epochEntry(nil), older...), rest...))
+}
+
 func (e *epochs) clear() error {
 	e.mu.Lock()
 	defer e.mu.Unlock()

@@ -7,6 +7,8 @@ import (
 	"log/slog"
 	"math"
 	"path/filepath"
+	"slices"
+	"strings"
 	"time"
 
 	"penstock/dataplane/recordbatch"
@@ -18,7 +20,7 @@ import (
 // batch ends the log there, indexes and epochs are built anew. The recovery point is
 // not advanced by that: what was read may still only be in memory.
 func Open(fsys vfs.FS, dir string, cfg Config, o OpenOptions) (*Log, error) {
-	l := &Log{fs: fsys, dir: dir, cfg: cfg.withDefaults(), now: o.Now, logger: o.Logger}
+	l := &Log{fs: fsys, dir: dir, cfg: cfg.withDefaults(), now: o.Now, logger: o.Logger, bg: o.Background, broke: o.OnFailure}
 	if err := l.open(o); err != nil {
 		return nil, err
 	}
@@ -41,18 +43,12 @@ func (l *Log) open(o OpenOptions) error {
 }
 
 func (l *Log) load(o OpenOptions) error {
-	if !vfs.Exists(l.fs, l.dir) {
-		if err := l.fs.MkdirAll(l.dir); err != nil {
-			return storageErr("mkdir", l.dir, err)
-		}
-		if err := l.fs.SyncDir(filepath.Dir(l.dir)); err != nil {
-			return storageErr("sync", filepath.Dir(l.dir), err)
-		}
-	}
-	bases, err := l.listSegments()
+	files, bases, err := l.listSegments()
 	if err != nil {
 		return err
 	}
+	l.listed = files
+	defer func() { l.listed = nil }()
 	var eerr error
 	if l.epochs, eerr = loadEpochs(l.fs, l.dir); eerr != nil && !errors.Is(eerr, fs.ErrNotExist) {
 		if !errors.Is(eerr, errCheckpoint) {
@@ -76,12 +72,12 @@ func (l *Log) load(o OpenOptions) error {
 	if o.CleanShutdown {
 		l.recovery.Store(end)
 	}
-	if eerr != nil && start < end {
-		if err := l.rebuildEpochs(); err != nil {
+	if start < end {
+		if err := l.fillEpochs(start); err != nil {
 			return err
 		}
 	}
-	if err := errors.Join(l.epochs.truncateEnd(end), l.epochs.truncateStart(start)); err != nil {
+	if err := errors.Join(l.epochs.truncateStart(start), l.epochs.truncateEnd(end)); err != nil {
 		return err
 	}
 	if err := l.rebuildProducers(o.CleanShutdown); err != nil {
@@ -94,25 +90,32 @@ func (l *Log) load(o OpenOptions) error {
 	return nil
 }
 
-// listSegments removes leftovers and gives the base offsets, ascending.
-func (l *Log) listSegments() ([]int64, error) {
-	files, err := l.fs.ReadDir(l.dir)
+// listSegments lists the folder, made if it is missing, removes leftovers and gives
+// the base offsets, ascending. The one listing tells the sizes of all files: with ten
+// thousand partitions each call for one of them shows.
+func (l *Log) listSegments() (files []vfs.Info, bases []int64, err error) {
+	files, err = l.fs.ReadDir(l.dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		if err := l.fs.MkdirAll(l.dir); err != nil {
+			return nil, nil, storageErr("mkdir", l.dir, err)
+		}
+		return nil, nil, storageErr("sync", filepath.Dir(l.dir), l.fs.SyncDir(filepath.Dir(l.dir)))
+	}
 	if err != nil {
-		return nil, storageErr("list", l.dir, err)
+		return nil, nil, storageErr("list", l.dir, err)
 	}
 	if changed, err := l.finishSwaps(files); err != nil {
-		return nil, err
+		return nil, nil, err
 	} else if changed {
 		if files, err = l.fs.ReadDir(l.dir); err != nil {
-			return nil, storageErr("list", l.dir, err)
+			return nil, nil, storageErr("list", l.dir, err)
 		}
 	}
-	var bases []int64
 	logs := map[int64]bool{}
 	for _, f := range files {
 		if cleanName(f.Name) {
 			if err := removeIfThere(l.fs, filepath.Join(l.dir, f.Name)); err != nil {
-				return nil, err
+				return nil, nil, err
 			}
 		} else if base, ok := baseOfName(f.Name, logSuffix); ok {
 			bases = append(bases, base)
@@ -123,12 +126,21 @@ func (l *Log) listSegments() ([]int64, error) {
 		for _, suffix := range []string{indexSuffix, timeSuffix, txnSuffix} {
 			if base, ok := baseOfName(f.Name, suffix); ok && !logs[base] {
 				if err := removeIfThere(l.fs, filepath.Join(l.dir, f.Name)); err != nil {
-					return nil, err
+					return nil, nil, err
 				}
 			}
 		}
 	}
-	return bases, nil
+	return files, bases, nil
+}
+
+// listedSize is the length of a file of the listing, which is sorted; -1 if it is not there.
+func (l *Log) listedSize(name string) int64 {
+	i, ok := slices.BinarySearchFunc(l.listed, name, func(f vfs.Info, name string) int { return strings.Compare(f.Name, name) })
+	if !ok {
+		return -1
+	}
+	return l.listed[i].Size
 }
 
 func (l *Log) loadSegments(bases []int64, o OpenOptions) error {
@@ -142,23 +154,15 @@ func (l *Log) loadSegments(bases []int64, o OpenOptions) error {
 	}
 	for i, base := range bases {
 		s := newSegment(l.fs, l.dir, base, &l.cfg, l.now())
-		if err := s.openLog(); err != nil {
-			return err
-		}
+		s.openLog()
 		segs = append(segs, s)
 		l.setSegments(segs)
-		size, err := s.file.Size()
-		if err != nil {
-			return storageErr("size of", s.path(logSuffix), err)
-		}
-		limit := int64(1) << 32
-		if i+1 < len(bases) {
-			limit = min(limit, bases[i+1]-base)
-		}
+		size := l.listedSize(segmentName(base, logSuffix))
 		later := bases[i+1:]
 		rebuild := i >= scanFrom
+		var err error
 		if !rebuild {
-			if err = l.loadSegment(s, size, limit); errors.Is(err, errRebuild) {
+			if err = l.loadSegment(s, size, later); errors.Is(err, errRebuild) {
 				l.logger.Warn("rebuilding a segment", "file", s.path(logSuffix), "reason", err)
 				rebuild = true
 			} else if err != nil {
@@ -219,40 +223,39 @@ func (l *Log) dropBases(bases []int64) error {
 
 var errRebuild = errors.New("indexes must be rebuilt")
 
-// loadSegment takes the indexes as they are and finds the end behind the last entry.
-// errRebuild means that they or the end do not fit.
-func (l *Log) loadSegment(s *segment, size, limit int64) error {
+// loadSegment takes the indexes as they are. A segment with later ones behind it ends
+// where the next begins and its largest timestamp is the last one in the time index,
+// which rolling puts there; nothing of its batches is read. Of the last segment only
+// those behind its last index entry are. errRebuild means that indexes or end do not fit.
+func (l *Log) loadSegment(s *segment, size int64, later []int64) error {
+	limit := int64(1) << 32
+	if len(later) > 0 {
+		limit = min(limit, later[0]-s.base)
+	}
 	for _, x := range []*index{&s.offsets, &s.times} {
-		ok, err := x.load()
-		if err != nil {
-			return err
+		bytes := l.listedSize(segmentName(s.base, x.file.suffix))
+		if bytes < 0 {
+			return fmt.Errorf("%w: %s is missing", errRebuild, x.file.path())
 		}
-		if !ok {
-			return fmt.Errorf("%w: %s is missing or has a broken entry", errRebuild, x.path)
+		if ok, err := x.load(bytes); err != nil {
+			return err
+		} else if !ok {
+			return fmt.Errorf("%w: %s has a broken entry", errRebuild, x.file.path())
 		}
 	}
 	if err := checkIndexes(&s.offsets, &s.times, size, limit); err != nil {
 		return fmt.Errorf("%w: %w", errRebuild, err)
 	}
 	s.size = size
-	pos := int64(0)
-	if s.offsets.count() > 0 {
-		pos = entryPos(s.offsets.last[:])
+	s.indexedTime()
+	if len(later) > 0 {
+		s.next = later[0]
+		return nil
 	}
-	sc := newScanner(s.file, size)
-	defer sc.close()
-	for pos < size {
-		h, n, err := sc.header(pos)
-		if err != nil {
-			return fmt.Errorf("%w: %w", errRebuild, err)
-		}
-		s.next = h.NextOffset()
-		pos += n
-	}
-	if err := s.findLargestTime(); err != nil {
+	if err := s.tail(func(h recordbatch.Batch) { s.next = h.NextOffset(); s.noteTime(h) }); err != nil {
 		return fmt.Errorf("%w: %w", errRebuild, err)
 	}
-	return errors.Join(s.offsets.closeFile(), s.times.closeFile())
+	return s.file.idle()
 }
 
 // recoverSegment reads the segment through, checks every batch, builds the indexes
@@ -321,31 +324,56 @@ func checkBatch(s *segment, sc *scanner, h recordbatch.Batch, n int64, chunk []b
 	return sc.checkCRC(s.size, n, h.CRC(), chunk)
 }
 
-// rebuildEpochs reads the epochs from all batch headers.
-func (l *Log) rebuildEpochs() error {
-	return l.walk(l.start.Load(), func(s *segment, h recordbatch.Batch, _, _ int64) error {
-		if latest, ok := l.epochs.latest(); h.LeaderEpoch() >= 0 && (!ok || h.LeaderEpoch() > latest) {
-			return l.epochs.assign(h.LeaderEpoch(), h.BaseOffset())
+// fillEpochs reads the epochs from the batches below the first that is known: of all
+// if the file is missing or bad, of some where the log's start has gone back, as it
+// was raised and the power cut came before its checkpoint.
+func (l *Log) fillEpochs(start int64) error {
+	first, ok := l.epochs.first()
+	if ok && first <= start {
+		return nil
+	}
+	var missing []epochEntry
+	err := l.walk(start, func(_ *segment, h recordbatch.Batch, _, _ int64) error {
+		if ok && h.BaseOffset() >= first {
+			return errFound
+		}
+		if n := len(missing); h.LeaderEpoch() >= 0 && (n == 0 || h.LeaderEpoch() > missing[n-1].epoch) {
+			missing = append(missing, epochEntry{h.LeaderEpoch(), h.BaseOffset()})
 		}
 		return nil
 	})
+	if err != nil && !errors.Is(err, errFound) {
+		return err
+	}
+	return l.epochs.prepend(missing)
 }
 
 // rebuildProducers builds the producer state from the newest good snapshot not above
 // the end, and the batches after it. Snapshots above the end and bad ones go.
 func (l *Log) rebuildProducers(clean bool) error {
 	end := l.end.Load()
-	if err := l.removeSnapshots(func(o int64) bool { return o > end }); err != nil {
-		return err
-	}
-	offsets, err := snapshotOffsets(l.fs, l.dir)
+	offsets, err := l.snapshotOffsets()
 	if err != nil {
 		return err
+	}
+	for ; len(offsets) > 0 && offsets[len(offsets)-1] > end; offsets = offsets[:len(offsets)-1] {
+		if err := removeIfThere(l.fs, segmentPath(l.dir, offsets[len(offsets)-1], snapshotSuffix)); err != nil {
+			return err
+		}
 	}
 	l.producers = producers{}
 	from := l.segments()[0].base
 	for i := len(offsets) - 1; i >= 0; i-- {
 		path := segmentPath(l.dir, offsets[i], snapshotSuffix)
+		if offsets[i] < from {
+			// Of batches since then some are deleted: a producer that wrote them would be
+			// refused for its sequence. One that is not known may go on.
+			l.logger.Warn("removing a producer snapshot older than the log", "file", path)
+			if err := removeIfThere(l.fs, path); err != nil {
+				return err
+			}
+			continue
+		}
 		b, err := vfs.ReadFile(l.fs, path, maxSnapshotSize)
 		var ps *producers
 		if err == nil {

@@ -5,6 +5,7 @@ import (
 	"io/fs"
 	"log/slog"
 	"math/rand/v2"
+	"slices"
 	"sort"
 	"sync"
 	"sync/atomic"
@@ -20,7 +21,8 @@ type Log struct {
 	dir    string
 	now    func() time.Time
 	logger *slog.Logger
-	bg     func(func()) // nil: a goroutine; tests choose the moment
+	bg     func(func()) // see OpenOptions.Background
+	broke  func(error)  // OpenOptions.OnFailure
 	wg     sync.WaitGroup
 
 	// Read without Log.mu. start <= end; segs is never empty and never changed in place.
@@ -43,10 +45,11 @@ type Log struct {
 	failed    error         // a failed write or sync that leaves the files in doubt
 	cuts      int           // number of truncations, so that a flush notices one
 	dirDirty  bool          // names were made that are not yet durable
-	snapshots []string      // written but not yet synced
+	unsynced  []string      // files written beside the log files and not yet synced
 	deleted   []deletedFile // wait for removal
 	stopClean func(error)   // ends the clean that runs, if one does
 	pauses    int           // while above 0 no clean begins
+	listed    []vfs.Info    // the folder as Open found it, sorted; nil after
 }
 
 type deletedFile struct {
@@ -155,6 +158,9 @@ func (l *Log) fail(err error) error {
 	if err != nil && l.failed == nil {
 		l.failed = err
 		l.logger.Error("log failed", "dir", l.dir, "error", err)
+		if l.broke != nil {
+			l.broke(err)
+		}
 	}
 	return err
 }
@@ -184,12 +190,13 @@ func (l *Log) flushTo(offset int64) error {
 		l.mu.Unlock()
 		return err
 	}
-	// A truncation may have been faster than a flush that was asked for.
-	if end := l.end.Load(); offset < 0 || offset > end {
+	// A truncation may have been faster than a flush that was asked for. Where it cut
+	// inside a gap between batches, the log ends on disk before that.
+	if end := l.active().next; offset < 0 || offset > end {
 		offset = end
 	}
-	point, cuts, dirDirty, snapshots := l.recovery.Load(), l.cuts, l.dirDirty, l.snapshots
-	l.dirDirty, l.snapshots = false, nil
+	point, cuts, dirDirty, unsynced := l.recovery.Load(), l.cuts, l.dirDirty, l.unsynced
+	l.dirDirty = false
 	segs := l.segments()
 	l.mu.Unlock()
 
@@ -201,13 +208,8 @@ func (l *Log) flushTo(offset int64) error {
 			}
 		}
 	}
-	for _, path := range snapshots {
-		if err == nil {
-			err = syncFile(l.fs, path)
-		}
-	}
-	if err == nil && dirDirty {
-		err = storageErr("sync", l.dir, l.fs.SyncDir(l.dir))
+	if err == nil {
+		err = l.syncBeside(unsynced, dirDirty)
 	}
 
 	l.mu.Lock()
@@ -215,10 +217,29 @@ func (l *Log) flushTo(offset int64) error {
 	if err != nil {
 		return l.fail(err)
 	}
-	if cuts == l.cuts && offset > l.recovery.Load() {
+	if cuts != l.cuts {
+		return nil
+	}
+	l.unsynced = slices.DeleteFunc(slices.Clone(l.unsynced), func(path string) bool { return slices.Contains(unsynced, path) })
+	// A segment that was finished meanwhile has new index entries, which the flush after
+	// the roll is to sync: what ends at its end is not all on disk before that.
+	if rolled := len(l.unsynced) > 0 && offset >= l.active().base; !rolled && offset > l.recovery.Load() {
 		l.recovery.Store(offset)
 	}
 	return nil
+}
+
+// syncBeside syncs files other than logs, and the folder if its names have changed.
+func (l *Log) syncBeside(files []string, names bool) error {
+	for _, path := range files {
+		if err := syncFile(l.fs, path); err != nil {
+			return err
+		}
+	}
+	if !names {
+		return nil
+	}
+	return storageErr("sync", l.dir, l.fs.SyncDir(l.dir))
 }
 
 // syncFile syncs a file that may have been deleted meanwhile.
@@ -267,7 +288,12 @@ func (l *Log) Delete() error {
 	return err
 }
 
-// abandon closes the files as they are.
+// Closed tells that Close, Delete or Abandon was called.
+func (l *Log) Closed() bool { return l.closed.Load() }
+
+// Abandon closes the files as they are, for a log whose folder has failed or is to go.
+func (l *Log) Abandon() error { return l.abandon() }
+
 func (l *Log) abandon() error {
 	l.PauseCleaning() // for good
 	defer l.wg.Wait()

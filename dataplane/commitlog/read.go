@@ -87,7 +87,7 @@ func (s *segment) read(from, maxBytes, upTo int64, minOne bool) (out Slice, past
 	out = emptySlice
 	defer func() {
 		if out.ref == nil {
-			_ = v.file.release()
+			_ = v.ref.release()
 		}
 	}()
 	sc := newScanner(v.file, v.size)
@@ -108,7 +108,7 @@ func (s *segment) read(from, maxBytes, upTo int64, minOne bool) (out Slice, past
 		if h.LastOffset() >= upTo || n > maxBytes && !minOne {
 			return out, false, nil
 		}
-		out = Slice{File: v.file.File, ref: v.file, Pos: pos, Len: int(n), FirstOffset: h.BaseOffset(), LastOffset: h.LastOffset()}
+		out = Slice{File: v.file, ref: v.ref, Pos: pos, Len: int(n), FirstOffset: h.BaseOffset(), LastOffset: h.LastOffset()}
 		break
 	}
 	stop, last, err := v.stop(&sc, &out, pos+maxBytes, upTo)

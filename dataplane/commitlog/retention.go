@@ -85,6 +85,11 @@ func (l *Log) deleteWhile(now time.Time, hw int64, due func(s *segment, next int
 		}
 		segs = l.segments()
 	}
+	// The batches may go only when what is known of their producers is on disk.
+	if err := l.syncBeside(l.unsynced, l.dirDirty); err != nil {
+		return 0, l.fail(err)
+	}
+	l.unsynced, l.dirDirty = nil, false
 	// Readers leave the segments before the files go.
 	l.setSegments(append([]*segment(nil), segs[n:]...))
 	l.start.Store(max(l.start.Load(), segs[n].base))
