@@ -28,11 +28,12 @@ func (c *clean) throttle(n int) error {
 
 // batchReader reads a pinned segment from front to back, a buffer at a time.
 type batchReader struct {
-	c    *clean
-	v    view
-	pos  int64  // position of what follows have
-	have []byte // read and not yet given out
-	buf  []byte
+	c     *clean
+	v     view
+	pos   int64  // position of what follows have
+	have  []byte // read and not yet given out
+	buf   []byte
+	least int64 // offset that the next batch may begin at
 }
 
 // read begins at or before the batch that holds offset from.
@@ -41,7 +42,7 @@ func (c *clean) read(s *segment, from int64) (*batchReader, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := &batchReader{c: c, v: v, pos: v.from}
+	r := &batchReader{c: c, v: v, pos: v.from, least: s.base}
 	if from <= s.base {
 		r.pos = 0
 	}
@@ -81,10 +82,12 @@ func (r *batchReader) next() (recordbatch.Batch, error) {
 
 func (r *batchReader) take(n int) (recordbatch.Batch, error) {
 	b := recordbatch.Batch(r.have[:n:n])
-	if b.CRC() != b.ComputeCRC() || b.LastOffsetDelta() < 0 || b.BaseOffset() < 0 {
+	// The checksum does not cover the base offset.
+	if b.CRC() != b.ComputeCRC() || b.LastOffsetDelta() < 0 || b.BaseOffset() < r.least || b.BaseOffset() >= r.v.next || b.LastOffset() >= r.v.next {
 		return nil, r.bad(recordbatch.ErrCorrupt)
 	}
 	r.have = r.have[n:]
+	r.least = b.NextOffset()
 	return b, nil
 }
 

@@ -23,7 +23,7 @@ type loading struct {
 }
 
 // checkpointed is what a folder's checkpoints say.
-type checkpointed struct{ hw, recovery, start map[TopicPartition]int64 }
+type checkpointed struct{ hw, recovery, start, cleaned map[TopicPartition]int64 }
 
 // load opens the logs of all folders; an error if none of these can be used.
 func (m *Manager) load(ctx context.Context) error {
@@ -96,7 +96,7 @@ func (l *loading) read(d *commitlog.Dir) error {
 	for _, path := range listing.Stray {
 		l.m.logger.Warn("folder belongs to no replica and is left alone", "path", path)
 	}
-	l.listings[d], l.points[d] = listing, checkpointed{hw, rp, ls}
+	l.listings[d], l.points[d] = listing, checkpointed{hw, rp, ls, l.m.readCleaned(d)}
 	return nil
 }
 
@@ -140,6 +140,9 @@ func (l *loading) openOne(d *commitlog.Dir, f commitlog.Folder) error {
 	p := newPartition(m, f.TP, d, log, l.points[d].hw[f.TP])
 	p.topicID = id
 	p.config.Store(&tc)
+	if at, ok := l.points[d].cleaned[f.TP]; ok {
+		p.cleaned = at
+	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.parts[f.TP] == nil {
@@ -155,7 +158,7 @@ func (l *loading) openOne(d *commitlog.Dir, f commitlog.Folder) error {
 func (l *loading) openLog(d *commitlog.Dir, f commitlog.Folder, tc TopicConfig) (*commitlog.Log, error) {
 	at := l.points[d]
 	return l.m.openLog(d, f.Path, tc, commitlog.OpenOptions{
-		CleanShutdown: d.CleanShutdown(), RecoveryPoint: at.recovery[f.TP], LogStartOffset: at.start[f.TP],
+		CleanShutdown: d.CleanShutdown(), RecoveryPoint: at.recovery[f.TP], LogStartOffset: at.start[f.TP], CleanedUpTo: at.cleaned[f.TP],
 	})
 }
 
@@ -265,7 +268,7 @@ func (l *loading) future(p *Partition, d *commitlog.Dir, folder commitlog.Folder
 // and killed before these could say so.
 func (l *loading) tidy(d *commitlog.Dir) {
 	at := l.points[d]
-	for _, offsets := range []map[TopicPartition]int64{at.hw, at.recovery, at.start} {
+	for _, offsets := range []map[TopicPartition]int64{at.hw, at.recovery, at.start, at.cleaned} {
 		for tp := range offsets {
 			p := l.m.Partition(tp)
 			if p == nil {

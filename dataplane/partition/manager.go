@@ -43,6 +43,7 @@ type Manager struct {
 
 	checkpoints checkpoints
 	movers      movers
+	cleaner     cleaner
 
 	stop chan struct{}
 	wg   sync.WaitGroup
@@ -97,7 +98,12 @@ func NewManager(ctx context.Context, cfg Config) (*Manager, error) {
 	}
 	m.checkpoints.init()
 	m.movers.init(m)
+	m.cleaner.init(m)
 	if err := m.load(ctx); err != nil {
+		m.abandon()
+		return nil, err
+	}
+	if err := m.cleaner.start(); err != nil {
 		m.abandon()
 		return nil, err
 	}
@@ -246,6 +252,7 @@ func (m *Manager) end() bool {
 	m.closed = true
 	m.mu.Unlock()
 	close(m.stop)
+	m.cleaner.stop()
 	m.wg.Wait()
 	m.produces.Close()
 	m.fetches.Close()

@@ -115,7 +115,7 @@ func (m *Manager) forgetDeleted(d *commitlog.Dir) {
 	if m.offline(d) {
 		return
 	}
-	if err := errors.Join(m.writeRecoveryPoints(d), m.writeHighWatermark(d)); err != nil {
+	if err := errors.Join(m.writeRecoveryPoints(d), m.writeHighWatermark(d), m.writeCleaned(d)); err != nil {
 		m.failDir(d, err)
 	}
 }
