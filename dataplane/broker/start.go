@@ -194,7 +194,7 @@ func (b *Broker) openLogs(ctx context.Context) error {
 	}
 	m, err := partition.NewManager(ctx, partition.Config{
 		BrokerID: b.cfg.ID, BrokerEpoch: b.epoch.Load, FS: vfs.OS, Dirs: b.dirs, Offline: b.offlineDirs,
-		Topic: b.topics.get,
+		Topic: b.topics.get, PrefetchTopics: b.topics.prefetch,
 		Known: func(tp partition.TopicPartition) bool {
 			return b.metadata.Image().Partition(tp.Topic, tp.Partition) != nil
 		},

@@ -145,10 +145,13 @@ func (l *Log) write(batches []byte, info *AppendInfo) (flush bool, err error) {
 	// that is missing would hide a divergence.
 	err = batchesOf(batches, func(b recordbatch.Batch) error {
 		if latest, ok := l.epochs.latest(); b.LeaderEpoch() >= 0 && (!ok || latest != b.LeaderEpoch()) {
-			return l.epochs.assign(b.LeaderEpoch(), b.BaseOffset())
+			return l.epochs.begin(b.LeaderEpoch(), b.BaseOffset())
 		}
 		return nil
 	})
+	if err == nil {
+		err = l.epochs.persist()
+	}
 	if err != nil {
 		return false, err
 	}

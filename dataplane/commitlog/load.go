@@ -76,13 +76,17 @@ func (l *Log) load(o OpenOptions) error {
 			return err
 		}
 	}
-	if err := errors.Join(l.epochs.truncateStart(start), l.epochs.truncateEnd(end)); err != nil {
+	if err := l.epochs.truncateStart(start); err != nil {
 		return err
 	}
+	l.epochs.truncateEnd(end)
 	if err := l.rebuildProducers(o.CleanShutdown); err != nil {
 		return err
 	}
 	l.producers.expire(l.now(), l.cfg.ProducerExpiry)
+	if o.CleanShutdown && l.listedSize(segmentName(end, snapshotSuffix)) >= 0 {
+		l.cleanSegs, l.cleanEnd = l.segs.Load(), end
+	}
 	if !o.CleanShutdown {
 		return storageErr("sync", l.dir, l.fs.SyncDir(l.dir))
 	}
@@ -377,6 +381,7 @@ func (l *Log) rebuildProducers(clean bool) error {
 		if err := removeIfThere(l.fs, path); err != nil {
 			return err
 		}
+		l.listed = nil // is no longer true
 	}
 	if from < end && clean {
 		l.logger.Info("replaying batches for the producer state", "dir", l.dir, "from", from, "to", end)

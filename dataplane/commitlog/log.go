@@ -43,6 +43,10 @@ type Log struct {
 	unsynced  []string      // files written beside the log files and not yet synced
 	deleted   []deletedFile // wait for removal
 	listed    []vfs.Info    // the folder as Open found it, sorted; nil after
+	// The segments and the end that a clean start found, with the snapshot for that end:
+	// while they are the same there is nothing to write at Close.
+	cleanSegs *[]*segment
+	cleanEnd  int64
 }
 
 type deletedFile struct {
@@ -107,14 +111,15 @@ func (l *Log) EndOffsetForEpoch(epoch int32) (foundEpoch int32, end int64) {
 	return l.epochs.endOffset(epoch, l.end.Load())
 }
 
-// AssignEpochStart records that epoch begins at start; a no-op if not news.
+// AssignEpochStart records that epoch begins at start, the end of the log; a no-op if
+// not news. On disk it is with the epoch's first batch, or after Close.
 func (l *Log) AssignEpochStart(epoch int32, start int64) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if err := l.usable(); err != nil {
 		return err
 	}
-	return l.epochs.assign(epoch, start)
+	return l.epochs.begin(epoch, start)
 }
 
 // ExpireProducers forgets idle idempotent producers.
@@ -263,9 +268,9 @@ func (l *Log) Close() error {
 	if l.closed.Swap(true) {
 		return nil
 	}
-	if ferr == nil {
-		end := l.end.Load()
-		ferr = errors.Join(l.active().finish(), l.active().sync(), writeSnapshot(l.fs, l.dir, end, &l.producers, true),
+	end := l.end.Load()
+	if unchanged := l.segs.Load() == l.cleanSegs && end == l.cleanEnd && l.cuts == 0; ferr == nil && !unchanged {
+		ferr = errors.Join(l.epochs.persist(), l.active().finish(), l.active().sync(), writeSnapshot(l.fs, l.dir, end, &l.producers, true),
 			l.keepSnapshots(end), storageErr("sync", l.dir, l.fs.SyncDir(l.dir)))
 	}
 	return errors.Join(ferr, l.closeSegments())

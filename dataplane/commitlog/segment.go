@@ -43,6 +43,7 @@ type segment struct {
 	maxTsLast int64    // last offset of the first batch with maxTs
 	firstTs   int64    // largest timestamp of the first batch; unknownTs before it is read
 	unindexed int      // bytes since the last index entry
+	dirty     bool     // there are batches that are not yet synced
 	offsets   index
 	times     index
 }
@@ -120,6 +121,7 @@ func (s *segment) account(h recordbatch.Batch, length int64, interval int) error
 		}
 		s.unindexed = 0
 	}
+	s.dirty = true
 	s.unindexed += int(length)
 	s.size += length
 	s.next = last + 1
@@ -200,7 +202,15 @@ func (s *segment) sync() (err error) {
 	}
 	err = errors.Join(s.offsets.write(), s.times.write())
 	var files []vfs.File
-	for _, r := range []*fileRef{s.file, s.offsets.file, s.times.file} {
+	for _, x := range []struct {
+		file  *fileRef
+		dirty *bool
+	}{{s.file, &s.dirty}, {s.offsets.file, &s.offsets.dirty}, {s.times.file, &s.times.dirty}} {
+		if !*x.dirty {
+			continue
+		}
+		*x.dirty = false // if the sync fails so does the log
+		r := x.file
 		f, perr := r.pin()
 		if perr != nil {
 			err = errors.Join(err, perr)

@@ -20,7 +20,8 @@ func (l *Log) TruncateTo(offset int64) (bool, error) {
 		return false, err
 	}
 	if offset >= l.end.Load() {
-		return false, l.epochs.truncateEnd(offset)
+		l.epochs.truncateEnd(offset)
+		return false, nil
 	}
 	segs := l.segments()
 	if offset < segs[0].base {
@@ -49,7 +50,8 @@ func (l *Log) TruncateTo(offset int64) (bool, error) {
 	l.end.Store(end)
 	l.start.Store(min(l.start.Load(), end))
 	l.recovery.Store(min(l.recovery.Load(), segs[i].next)) // a cut inside a gap is not on disk
-	if err := l.epochs.truncateEnd(end); err != nil {
+	l.epochs.truncateEnd(end)
+	if err := l.epochs.persist(); err != nil {
 		return true, l.fail(err)
 	}
 	if err := l.rebuildProducers(false); err != nil {

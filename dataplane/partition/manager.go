@@ -29,6 +29,7 @@ type Manager struct {
 	ctl             sync.Mutex
 	controllerEpoch int32
 	preferred       map[TopicPartition]*commitlog.Dir // where a replica that is not there yet is to be made
+	made            map[*commitlog.Dir]bool           // folders with new replicas whose names are not yet synced
 
 	// configs is held from the reading of a topic's configuration until it holds
 	// for all replicas there are: a change finds a new replica, or the new replica
@@ -90,6 +91,7 @@ func NewManager(ctx context.Context, cfg Config) (*Manager, error) {
 		deletes:         purgatory.New[*Partition](cfg.Wheel),
 		controllerEpoch: -1,
 		preferred:       map[TopicPartition]*commitlog.Dir{},
+		made:            map[*commitlog.Dir]bool{},
 		parts:           map[TopicPartition]*Partition{},
 		offIn:           map[*commitlog.Dir]error{},
 		clean:           map[*commitlog.Dir]bool{},
@@ -194,16 +196,22 @@ func (m *Manager) Close() error {
 	}
 	m.ctl.Lock()
 	defer m.ctl.Unlock()
+	var mu sync.Mutex
 	var errs []error
 	bad := map[*commitlog.Dir]bool{}
 	closing := func(d *commitlog.Dir, what string, err error) {
 		if err != nil {
+			mu.Lock()
+			defer mu.Unlock()
 			bad[d] = true
 			errs = append(errs, fmt.Errorf("closing %s: %w", what, err))
 		}
 	}
-	for _, p := range m.all() {
+	all := m.all()
+	inParallel(m.cfg.RecoveryThreads*len(m.cfg.Dirs), len(all), func(i int) {
+		p := all[i]
 		p.append.Lock()
+		defer p.append.Unlock()
 		p.state.Lock()
 		p.version.Add(1)
 		p.role = idle
@@ -216,8 +224,7 @@ func (m *Manager) Close() error {
 		if f != nil {
 			closing(f.dir, f.path, f.log.Close())
 		}
-		p.append.Unlock()
-	}
+	})
 	for _, d := range m.cfg.Dirs {
 		if m.offline(d) {
 			continue

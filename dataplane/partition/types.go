@@ -40,6 +40,9 @@ type Config struct {
 	// Topic gives the effective configuration of a topic. It is called when a
 	// log is opened and by UpdateTopicConfig, not per request.
 	Topic func(topic string) TopicConfig
+	// PrefetchTopics, if not nil, is told at the start for which topics Topic is about
+	// to be called, so that it can read many at once.
+	PrefetchTopics func(topics []string)
 	// Known reports whether the cluster's metadata has the partition; it decides
 	// between NOT_LEADER_OR_FOLLOWER and UNKNOWN_TOPIC_OR_PARTITION. Nil: never.
 	Known func(tp TopicPartition) bool
