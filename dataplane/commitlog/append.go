@@ -230,7 +230,7 @@ func (l *Log) roll(base int64) error {
 	if old.size == 0 && old.base == base {
 		return nil
 	}
-	if err := old.finish(); err != nil {
+	if err := errors.Join(old.finish(), l.giveBack(old)); err != nil {
 		return l.fail(err)
 	}
 	if err := writeSnapshot(l.fs, l.dir, base, &l.producers, false); err != nil {

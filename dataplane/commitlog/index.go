@@ -4,7 +4,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"io"
 	"math"
 	"sort"
 	"sync"
@@ -106,8 +105,8 @@ func (x *index) at(i int) ([]byte, error) {
 }
 
 func (x *index) read(p []byte, i int) error {
-	if n, err := x.file.ReadAt(p, int64(i*x.entry)); err != nil && !(err == io.EOF && n == len(p)) {
-		return storageErr("read", x.file.path(), err)
+	if n, err := x.file.ReadAt(p, int64(i*x.entry)); n < len(p) {
+		return readErr(x.file, err)
 	}
 	return nil
 }

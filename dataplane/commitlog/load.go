@@ -34,9 +34,16 @@ func (l *Log) open(o OpenOptions) error {
 		l.logger = slog.New(slog.DiscardHandler)
 	}
 	l.start.Store(max(0, o.LogStartOffset))
+	l.flushed.Store(l.now().UnixMilli())
 	l.setSegments(nil)
+	began := time.Now()
 	if err := l.load(o); err != nil {
 		return errors.Join(fmt.Errorf("open log %s: %w", l.dir, err), l.closeSegments())
+	}
+	if l.recovered.Segments > 0 {
+		l.recovered.Took = time.Since(began)
+		l.logger.Info("recovered a log", "dir", l.dir, "start", l.StartOffset(), "end", l.EndOffset(), "segments", l.recovered.Segments,
+			"scanned_bytes", l.recovered.Scanned, "cut_bytes", l.recovered.Cut, "dropped_segments", l.recovered.Dropped, "took", l.recovered.Took.Round(time.Microsecond))
 	}
 	return nil
 }
@@ -204,6 +211,10 @@ func (l *Log) dropBases(bases []int64) error {
 	}
 	l.logger.Warn("removing segments behind a torn batch", "dir", l.dir, "from", bases[0], "segments", len(bases))
 	for i := len(bases) - 1; i >= 0; i-- { // last first, so that a crash leaves no gap
+		if st, err := l.fs.Stat(segmentPath(l.dir, bases[i], logSuffix)); err == nil {
+			l.recovered.Cut += st.Size
+		}
+		l.recovered.Dropped++
 		for _, suffix := range []string{logSuffix, indexSuffix, timeSuffix, txnSuffix} {
 			if err := removeIfThere(l.fs, segmentPath(l.dir, bases[i], suffix)); err != nil {
 				return err
@@ -274,6 +285,9 @@ func (l *Log) recoverSegment(s *segment, size int64, later []int64) (torn bool, 
 		if err == nil {
 			err = checkBatch(s, &sc, h, n, chunk)
 		}
+		if isIO(err) { // to cut what only cannot be read now would be to lose it
+			return false, err
+		}
 		if err != nil {
 			bad = err
 			break
@@ -287,6 +301,7 @@ func (l *Log) recoverSegment(s *segment, size int64, later []int64) (torn bool, 
 			return false, err
 		}
 	}
+	l.recovered.note(size, s.size)
 	if bad != nil {
 		l.logger.Warn("cutting the log at a torn batch", "file", s.path(logSuffix), "position", s.size, "of", size, "next", s.next, "error", bad)
 		if err := l.dropBases(later); err != nil {

@@ -28,9 +28,11 @@ type Log struct {
 	// Read without Log.mu. start <= end; segs is never empty and never changed in place.
 	start, end atomic.Int64
 	recovery   atomic.Int64
+	flushed    atomic.Int64 // when the last flush up to the end was begun, ms
 	segs       atomic.Pointer[[]*segment]
 	epochs     *epochs
 	closed     atomic.Bool
+	recovered  Recovery // set before the log is shared
 
 	flushMu sync.Mutex // one flush at a time; taken before mu
 
@@ -173,11 +175,31 @@ func (l *Log) newActive(base int64) (*segment, error) {
 		s.jitter = time.Duration(rand.Int64N(int64(j)))
 	}
 	l.dirDirty = true
+	if l.cfg.Preallocate {
+		if err := s.reserve(int64(l.cfg.SegmentBytes)); err != nil {
+			return nil, errors.Join(err, s.close())
+		}
+	}
 	return s, nil
 }
 
 // Flush syncs everything appended so far and moves the recovery point to the end.
 func (l *Log) Flush() error { return l.flushTo(-1) }
+
+// FlushIfDue flushes a log that has something to flush and has not been flushed for
+// flush.ms.
+func (l *Log) FlushIfDue(now time.Time) error {
+	if l.recovery.Load() >= l.end.Load() {
+		return nil
+	}
+	l.mu.Lock()
+	due := l.usable() == nil && now.UnixMilli()-l.flushed.Load() >= l.cfg.FlushAge.Milliseconds()
+	l.mu.Unlock()
+	if !due {
+		return nil
+	}
+	return l.Flush()
+}
 
 // flushTo syncs what lies below offset (-1: all) without holding mu over the syncs.
 func (l *Log) flushTo(offset int64) error {
@@ -192,6 +214,7 @@ func (l *Log) flushTo(offset int64) error {
 	// inside a gap between batches, the log ends on disk before that.
 	if end := l.active().next; offset < 0 || offset > end {
 		offset = end
+		l.flushed.Store(l.now().UnixMilli())
 	}
 	point, cuts, dirDirty, unsynced := l.recovery.Load(), l.cuts, l.dirDirty, l.unsynced
 	l.dirDirty = false
@@ -270,7 +293,7 @@ func (l *Log) Close() error {
 	}
 	end := l.end.Load()
 	if unchanged := l.segs.Load() == l.cleanSegs && end == l.cleanEnd && l.cuts == 0; ferr == nil && !unchanged {
-		ferr = errors.Join(l.epochs.persist(), l.active().finish(), l.active().sync(), writeSnapshot(l.fs, l.dir, end, &l.producers, true),
+		ferr = errors.Join(l.epochs.persist(), l.active().finish(), l.giveBack(l.active()), l.active().sync(), writeSnapshot(l.fs, l.dir, end, &l.producers, true),
 			l.keepSnapshots(end), storageErr("sync", l.dir, l.fs.SyncDir(l.dir)))
 	}
 	return errors.Join(ferr, l.closeSegments())

@@ -2,7 +2,6 @@ package commitlog
 
 import (
 	"errors"
-	"io"
 
 	"penstock/dataplane/vfs"
 )
@@ -34,11 +33,9 @@ func (s *Slice) ReadInto(p []byte) (int, error) {
 	}
 	n, err := s.File.ReadAt(p, s.Pos)
 	if n == len(p) {
-		err = nil
-	} else if err == nil || err == io.EOF {
-		err = io.ErrUnexpectedEOF
+		return n, nil
 	}
-	return n, storageErr("read", s.File.Name(), err)
+	return n, readErr(s.File, err)
 }
 
 // Read finds the batches from the one that holds offset from up to, not including,

@@ -291,18 +291,20 @@ func (s *segment) bytes() int64 {
 	return s.size
 }
 
-// largestTime is what retention by age judges, ms: the largest timestamp, or the
-// file's modification time for a segment whose records have none.
-func (s *segment) largestTime() int64 {
+// largestTime is what retention by age judges, ms: the largest timestamp; or when the
+// file was last written, for a segment whose records have none, or one above now: it
+// was not written in the future, and would else hold itself and all behind it.
+func (s *segment) largestTime(now int64) int64 {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
-	if s.maxTs >= 0 {
+	if s.maxTs >= 0 && s.maxTs <= now {
 		return s.maxTs
 	}
+	written := s.created.UnixMilli()
 	if st, err := s.fs.Stat(s.path(logSuffix)); err == nil {
-		return st.ModTime.UnixMilli()
+		written = st.ModTime.UnixMilli()
 	}
-	return s.created.UnixMilli()
+	return written
 }
 
 // firstTimestamp is the largest timestamp of the first batch, -1 for none.

@@ -58,6 +58,9 @@ func (c Config) withDefaults() Config {
 	def(&c.ReplicaLagTimeMax, 30*time.Second)
 	def(&c.HighWatermarkCheckpoint, 5*time.Second)
 	def(&c.RecoveryCheckpoint, time.Minute)
+	def(&c.LogStartCheckpoint, time.Minute)
+	def(&c.FlushCheck, maxFlushCheck)
+	c.FlushCheck = min(c.FlushCheck, maxFlushCheck)
 	def(&c.RetentionCheck, 5*time.Minute)
 	def(&c.DeleteDelay, time.Minute)
 	c.RecoveryThreads = max(c.RecoveryThreads, 1)
@@ -105,6 +108,8 @@ func NewManager(ctx context.Context, cfg Config) (*Manager, error) {
 	}
 	m.every(cfg.HighWatermarkCheckpoint, m.writeHighWatermarks)
 	m.every(cfg.RecoveryCheckpoint, m.writeAllRecoveryPoints)
+	m.every(cfg.LogStartCheckpoint, m.writeAllStarts)
+	m.every(cfg.FlushCheck, m.flushDue)
 	m.every(m.lag/2, m.shrinkAll)
 	m.every(cfg.RetentionCheck, m.retain)
 	m.every(min(time.Minute, cfg.DeleteDelay), m.sweep)

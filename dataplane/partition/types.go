@@ -67,6 +67,11 @@ type Config struct {
 	HighWatermarkCheckpoint time.Duration
 	// RecoveryCheckpoint is log.flush.offset.checkpoint.interval.ms, default 60 s.
 	RecoveryCheckpoint time.Duration
+	// LogStartCheckpoint is log.flush.start.offset.checkpoint.interval.ms, default 60 s.
+	LogStartCheckpoint time.Duration
+	// FlushCheck is log.flush.scheduler.interval.ms: how often logs are looked at for
+	// flush.ms, at least each second.
+	FlushCheck time.Duration
 	// RetentionCheck is log.retention.check.interval.ms, default 5 min.
 	RetentionCheck time.Duration
 	// DeleteDelay is file.delete.delay.ms for the folders of deleted partitions, default 60 s.
