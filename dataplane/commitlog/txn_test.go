@@ -113,6 +113,25 @@ func TestTransactionsEndInAnyOrder(t *testing.T) {
 	wantAborted(t, l, 5, 6, AbortedTransaction{2, 3})
 }
 
+// Every high watermark between adjacent markers lets just those below it count.
+func TestEachMarkerMustBeBelowTheHighWatermark(t *testing.T) {
+	l, _ := newLog(t, Config{})
+	for pid := range int64(4) {
+		appendTo(t, l, txnBatch(pid, 0, 0, 1), 0) // 0 to 3
+	}
+	for pid := range int64(4) {
+		commits(t, l, pid) // 4 to 7
+	}
+	for hw := int64(4); hw <= 7; hw++ {
+		l.SetHighWatermark(hw)
+		wantUnstable(t, l, hw-4)
+	}
+	l.SetHighWatermark(6) // going back changes nothing
+	wantUnstable(t, l, 3)
+	l.SetHighWatermark(8)
+	wantUnstable(t, l, noOffset)
+}
+
 func TestMarkersAreFenced(t *testing.T) {
 	l, _ := newLog(t, Config{})
 	f := func(name string, want *kerr.Error, b recordbatch.Batch) {
