@@ -312,3 +312,44 @@ func TestListBelongsToTheBytesReadWithIt(t *testing.T) {
 		t.Errorf("aborted after the marker was cut off: %v", aborted)
 	}
 }
+
+// FuzzTransactions opens a log whose index and snapshot hold anything: what readers
+// are told stays within the log, and the state can be written and read again.
+func FuzzTransactions(f *testing.F) {
+	fsys := vfs.NewMem()
+	l := openTest(f, fsys, Config{ProducerExpiry: math.MaxInt64}, OpenOptions{CleanShutdown: true})
+	twoTransactions(f, l)
+	must(f, l.Close())
+	read := func(base int64, suffix string) []byte {
+		b, err := vfs.ReadFile(fsys, segmentPath(dir, base, suffix), 1<<20)
+		must(f, err)
+		return b
+	}
+	log := read(0, logSuffix)
+	f.Add(log, read(0, txnSuffix), read(14, snapshotSuffix), true)
+	f.Add(log[:len(log)-20], []byte{}, read(14, snapshotSuffix), false)
+	f.Fuzz(func(t *testing.T, log, txns, snapshot []byte, clean bool) {
+		fsys := vfs.NewMem()
+		must(t, fsys.MkdirAll(dir))
+		must(t, vfs.WriteFileAtomic(fsys, segmentPath(dir, 0, logSuffix), log))
+		must(t, vfs.WriteFileAtomic(fsys, segmentPath(dir, 0, txnSuffix), txns))
+		must(t, vfs.WriteFileAtomic(fsys, segmentPath(dir, 14, snapshotSuffix), snapshot))
+		l, err := Open(fsys, dir, Config{}, OpenOptions{CleanShutdown: clean})
+		if err != nil {
+			return
+		}
+		defer l.abandon()
+		l.SetHighWatermark(l.EndOffset())
+		stable := min(l.EndOffset(), max(l.FirstUnstableOffset(), l.StartOffset()))
+		if _, _, err := l.ReadCommitted(l.StartOffset(), 1<<20, stable, true); err != nil && !clean {
+			t.Fatal(err)
+		}
+		if _, err := l.AbortedTransactions(l.StartOffset(), math.MaxInt64); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := decodeSnapshot(l.producers.encode()); err != nil {
+			t.Fatal(err)
+		}
+		_, _ = l.AppendLeader(txnMarker(1, math.MaxInt16, true, math.MaxInt32), 0)
+	})
+}
