@@ -11,7 +11,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"penstock/dataplane/recordbatch"
 	"penstock/dataplane/vfs"
 )
 
@@ -31,6 +30,8 @@ type Log struct {
 	flushed    atomic.Int64 // when the last flush up to the end was begun, ms
 	segs       atomic.Pointer[[]*segment]
 	epochs     *epochs
+	undecided  undecided
+	lastAbort  atomic.Int64 // no abort marker lies above it; -1 if there is none
 	closed     atomic.Bool
 	recovered  Recovery // set before the log is shared
 
@@ -39,12 +40,13 @@ type Log struct {
 	mu        sync.Mutex
 	cfg       Config
 	producers producers
+	replayed  int64         // while the log is opened: up to where producers goes
 	failed    error         // a failed write or sync that leaves the files in doubt
 	cuts      int           // number of truncations, so that a flush notices one
 	dirDirty  bool          // names were made that are not yet durable
 	unsynced  []string      // files written beside the log files and not yet synced
 	deleted   []deletedFile // wait for removal
-	listed    []vfs.Info    // the folder as Open found it, sorted; nil after
+	listed    *listing      // while the log is being opened
 	// The segments and the end that a clean start found, with the snapshot for that end:
 	// while they are the same there is nothing to write at Close.
 	cleanSegs *[]*segment
@@ -341,17 +343,4 @@ func (l *Log) background(f func()) {
 		return
 	}
 	l.wg.Go(f)
-}
-
-// batchesOf calls fn for each batch.
-func batchesOf(batches []byte, fn func(b recordbatch.Batch) error) error {
-	for b, err := range recordbatch.Split(batches) {
-		if err != nil {
-			return err
-		}
-		if err := fn(b); err != nil {
-			return err
-		}
-	}
-	return nil
 }

@@ -46,6 +46,7 @@ type segment struct {
 	dirty     bool     // there are batches that are not yet synced
 	offsets   index
 	times     index
+	txns      txnIndex
 }
 
 const unknownTs = -2
@@ -61,6 +62,7 @@ func newSegment(fsys vfs.FS, dir string, base int64, cfg *Config, now time.Time)
 	s := &segment{fs: fsys, dir: dir, base: base, created: now, next: base, maxTs: -1, maxTsLast: base, firstTs: unknownTs}
 	s.offsets = index{file: newFileRef(fsys, dir, base, indexSuffix, true), entry: offsetEntrySize, max: int(cfg.SegmentIndexBytes) / offsetEntrySize}
 	s.times = index{file: newFileRef(fsys, dir, base, timeSuffix, true), entry: timeEntrySize, max: int(cfg.SegmentIndexBytes) / timeEntrySize}
+	s.txns = newTxnIndex(fsys, s.path(txnSuffix))
 	return s
 }
 
@@ -69,7 +71,7 @@ func (s *segment) path(suffix string) string { return segmentPath(s.dir, s.base,
 // createSegment makes the files of an empty segment; leftovers of the names go.
 func createSegment(fsys vfs.FS, dir string, base int64, cfg *Config, now time.Time) (*segment, error) {
 	s := newSegment(fsys, dir, base, cfg, now)
-	for _, suffix := range []string{logSuffix, indexSuffix, timeSuffix} {
+	for _, suffix := range []string{logSuffix, indexSuffix, timeSuffix, txnSuffix} {
 		if err := fsys.Remove(s.path(suffix)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return nil, storageErr("remove", s.path(suffix), err)
 		}
@@ -189,7 +191,7 @@ func (s *segment) finish() error {
 	if err := s.indexTime(); err != nil {
 		return err
 	}
-	return errors.Join(s.offsets.finish(), s.times.finish())
+	return errors.Join(s.offsets.finish(), s.times.finish(), s.txns.closeFile())
 }
 
 // sync makes the segment durable. The lock is not held over the syncs, so that
@@ -219,9 +221,13 @@ func (s *segment) sync() (err error) {
 		defer r.release()
 		files = append(files, f)
 	}
+	aborts := s.txns.count > 0
 	s.mu.Unlock()
 	for _, f := range files {
 		err = errors.Join(err, storageErr("sync", f.Name(), f.Sync()))
+	}
+	if aborts {
+		err = errors.Join(err, syncFile(s.fs, s.txns.path))
 	}
 	return err
 }
@@ -235,7 +241,7 @@ func (s *segment) close() error {
 	}
 	f := s.file
 	s.file = nil
-	return errors.Join(s.offsets.file.retire(), s.times.file.retire(), f.retire())
+	return errors.Join(s.offsets.file.retire(), s.times.file.retire(), s.txns.closeFile(), f.retire())
 }
 
 // view is what a reader needs of a segment, taken in one moment. Its file is pinned.

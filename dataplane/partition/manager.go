@@ -62,6 +62,7 @@ func (c Config) withDefaults() Config {
 	def(&c.FlushCheck, maxFlushCheck)
 	c.FlushCheck = min(c.FlushCheck, maxFlushCheck)
 	def(&c.RetentionCheck, 5*time.Minute)
+	def(&c.ProducerCheck, 10*time.Minute)
 	def(&c.DeleteDelay, time.Minute)
 	c.RecoveryThreads = max(c.RecoveryThreads, 1)
 	if c.MoveThreads <= 0 {
@@ -112,6 +113,7 @@ func NewManager(ctx context.Context, cfg Config) (*Manager, error) {
 	m.every(cfg.FlushCheck, m.flushDue)
 	m.every(m.lag/2, m.shrinkAll)
 	m.every(cfg.RetentionCheck, m.retain)
+	m.every(cfg.ProducerCheck, m.expireProducers)
 	m.every(min(time.Minute, cfg.DeleteDelay), m.sweep)
 	return m, nil
 }
