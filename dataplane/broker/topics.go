@@ -55,6 +55,21 @@ func (t *topicConfigs) get(topic string) partition.TopicConfig {
 	}
 }
 
+// prefetch reads many topics at once; what cannot be read is left to get.
+func (t *topicConfigs) prefetch(topics []string) {
+	t.mu.Lock()
+	changes := t.changes
+	t.mu.Unlock()
+	all, err := t.zk.TopicConfigs(t.ctx, topics)
+	if err != nil {
+		t.log.Warn("the topics' configurations cannot be read together", "topics", len(topics), "error", err)
+		return
+	}
+	for topic, overrides := range all {
+		t.put(topic, t.parse(topic, overrides), changes)
+	}
+}
+
 // put keeps what was read after so many changes, unless there has been another.
 func (t *topicConfigs) put(topic string, tc partition.TopicConfig, changes uint64) bool {
 	t.mu.Lock()
@@ -97,7 +112,8 @@ func (t *topicConfigs) parse(topic string, overrides map[string]string) partitio
 			SegmentBytes: int32(c.SegmentBytes), SegmentAge: c.SegmentAge, SegmentJitter: c.SegmentJitter,
 			SegmentIndexBytes: int32(c.SegmentIndexBytes), IndexIntervalBytes: intervalOf(c.IndexIntervalBytes),
 			RetentionAge: forever(c.Retention), RetentionBytes: c.RetentionBytes, KeepForever: !c.Delete,
-			FlushMessages: c.FlushMessages, DeleteDelay: atLeastTick(c.FileDeleteDelay), ProducerExpiry: t.broker.ProducerIDExpiration,
+			FlushMessages: c.FlushMessages, FlushAge: flushAge(c.FlushInterval), Preallocate: c.Preallocate,
+			DeleteDelay: atLeastTick(c.FileDeleteDelay), ProducerExpiry: t.broker.ProducerIDExpiration,
 		},
 		MinISR: c.MinISR,
 		Validate: recordbatch.ValidateOptions{
@@ -133,6 +149,16 @@ func intervalOf(n int) int32 {
 func forever(d time.Duration) time.Duration {
 	if d == 0 {
 		return time.Nanosecond // retention.ms=0 keeps nothing that is closed
+	}
+	return d
+}
+
+func flushAge(d time.Duration) time.Duration {
+	switch d {
+	case config.Forever:
+		return 0 // never
+	case 0:
+		return time.Nanosecond // whenever somebody looks
 	}
 	return d
 }

@@ -45,8 +45,11 @@ type CleanStats struct {
 	BytesRead, BytesWritten   int64
 	WithoutKey                int64 // records dropped because they have no key
 	Tombstones                int64 // kept
-	MapUtilization            float64
-	Elapsed                   time.Duration
+	// EmptiedTxns: the last records of transactions may have gone with HorizonsOnly, and
+	// only a whole clean, with nothing dirty perhaps, can tell which markers wait now.
+	EmptiedTxns    bool
+	MapUtilization float64
+	Elapsed        time.Duration
 }
 
 // Clean compacts the log's segments below UpTo, the active one never: of each key the
@@ -133,7 +136,7 @@ func (c *clean) fillMap() error {
 		c.stats.MapKeys, c.stats.MapUtilization = c.o.Map.keys, c.o.Map.Utilization()
 	}()
 	c.txns = newCleanTxns()
-	aborted, err := c.abortedIn(c.o.FirstDirty, c.o.UpTo)
+	aborted, err := c.l.collectAborted(max(c.o.FirstDirty, c.l.segments()[0].base), c.o.UpTo)
 	if err != nil {
 		return err
 	}
@@ -200,22 +203,6 @@ func (c *clean) mapBatch(b recordbatch.Batch) error {
 		c.end = e.Offset + 1
 		return nil
 	})
-}
-
-// abortedIn gives the aborted transactions with records in [from, upTo).
-func (c *clean) abortedIn(from, upTo int64) (out []abortedTxn, err error) {
-	segs := c.l.segments()
-	for _, s := range segs[find(segs, from):] {
-		x := newTxnIndex(c.l.fs, s.path(txnSuffix))
-		if err := x.load(s.base); err != nil {
-			return nil, err
-		}
-		var complete bool
-		if out, complete, err = x.collect(out, from, upTo); err != nil || complete {
-			return out, err
-		}
-	}
-	return out, nil
 }
 
 // groups joins neighbouring segments that fit one together, by bytes, index entries
@@ -299,7 +286,7 @@ func (c *clean) segment(w *cleanWriter, s *segment, last bool) error {
 		err = w.copyTxns(s)
 	} else {
 		var aborted []abortedTxn
-		if aborted, err = c.abortedIn(s.base, r.v.next); err == nil {
+		if aborted, err = c.l.collectAborted(s.base, r.v.next); err == nil {
 			c.txns.add(aborted)
 			c.txns.retained = w.addTxn
 		}

@@ -56,7 +56,7 @@ func cleanCrashRun(t *testing.T, r *rand.Rand) {
 		o.Codec = codecs[r.Intn(2)]
 		appendTo(t, l, keyed(o, 1000, ws...), 0)
 		if r.Intn(6) == 0 {
-			rollNow(t, l)
+			must(t, rollNow(l))
 		}
 	}
 	must(t, l.Flush())
@@ -79,7 +79,7 @@ func cleanCrashRun(t *testing.T, r *rand.Rand) {
 		}
 		images = nil
 		put(t, l, "x=1")
-		rollNow(t, l)
+		must(t, rollNow(l))
 		must(t, l.Flush())
 	}
 	must(t, l.Close())

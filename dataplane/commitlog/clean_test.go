@@ -55,14 +55,6 @@ func put(t tb, l *Log, words ...string) AppendInfo {
 	return appendTo(t, l, keyed(recordbatch.NoProducer(), 1000, words...), 0)
 }
 
-// rollNow closes the active segment, as if it were full.
-func rollNow(t tb, l *Log) {
-	t.Helper()
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	must(t, l.roll(l.end.Load()))
-}
-
 // all reads the records of a log; batches and headers are checked on the way.
 func all(t tb, l *Log) []kv {
 	t.Helper()
@@ -138,9 +130,9 @@ func TestCleanKeepsTheNewestRecordOfEachKeyAtItsOffset(t *testing.T) {
 			o.Codec = codec
 			appendTo(t, l, keyed(o, 100, "a=1", "b=1", "c=1"), 0)
 			appendTo(t, l, keyed(o, 200, "a=2", "b=2"), 1)
-			rollNow(t, l)
+			must(t, rollNow(l))
 			appendTo(t, l, keyed(o, 300, "b=3", "d=1"), 2)
-			rollNow(t, l)
+			must(t, rollNow(l))
 			appendTo(t, l, keyed(o, 400, "d=2"), 2)
 			st := cleanAt(t, l, 0, at(0))
 			wantRecords(t, l, "2:c=1 3:a=2 5:b=3 6:d=1 7:d=2")
@@ -172,11 +164,11 @@ func TestReadsAtOffsetsThatCompactionRemovedGoOnAtTheNextRecord(t *testing.T) {
 	put(t, l, "a=1")
 	put(t, l, "b=1")
 	put(t, l, "a=2")
-	rollNow(t, l)
+	must(t, rollNow(l))
 	put(t, l, "b=2") // the last batch of the first two segments will be emptied
-	rollNow(t, l)
+	must(t, rollNow(l))
 	put(t, l, "a=3")
-	rollNow(t, l)
+	must(t, rollNow(l))
 	put(t, l, "c=1")
 	l.SetConfig(func() Config { c := compacted; c.SegmentBytes = 130; return c }()) // no joining
 	cleanAt(t, l, 0, at(0))
@@ -215,7 +207,7 @@ func TestTombstonesStayUntilTheirHorizonHoweverOftenTheLogIsCleaned(t *testing.T
 			l, fsys := newLog(t, compacted)
 			put(t, l, "a=1", "b=1")
 			put(t, l, "a=-", "b=2")
-			rollNow(t, l)
+			must(t, rollNow(l))
 			put(t, l, "z=1")
 			firstDirty := int64(0)
 			cleanAgain := func(now time.Time) CleanStats {
@@ -260,7 +252,7 @@ func TestTombstoneOfADirtyPartGetsItsHorizonNotBeforeItIsCleaned(t *testing.T) {
 	l, _ := newLog(t, compacted)
 	put(t, l, "a=1", "b=1", "c=1", "d=1")
 	put(t, l, "e=1", "a=-")
-	rollNow(t, l)
+	must(t, rollNow(l))
 	put(t, l, "z=1")
 	// The map takes two keys: the clean ends in the first batch.
 	st, err := l.Clean(context.Background(), CleanOptions{UpTo: l.EndOffset(), Now: at(0), Map: newMap(t, 2)})
@@ -283,7 +275,7 @@ func TestMoreKeysThanTheMapHoldsAreCleanedInSeveralRounds(t *testing.T) {
 		put(t, l, k+"="+v)
 		want[k] = v
 	}
-	rollNow(t, l)
+	must(t, rollNow(l))
 	firstDirty, rounds := int64(0), 0
 	for ; firstDirty < l.active().base; rounds++ {
 		st, err := l.Clean(context.Background(), CleanOptions{FirstDirty: firstDirty, UpTo: l.EndOffset(), Now: at(0), Map: newMap(t, 7)})
@@ -308,7 +300,7 @@ func TestMoreKeysThanTheMapHoldsAreCleanedInSeveralRounds(t *testing.T) {
 func TestRecordsWithoutAKeyAreDroppedAndTheActiveSegmentIsNot(t *testing.T) {
 	l, _ := newLog(t, compacted)
 	put(t, l, "=1", "a=1", "=2")
-	rollNow(t, l)
+	must(t, rollNow(l))
 	put(t, l, "a=2", "=3")
 	if st := cleanAt(t, l, 0, at(0)); st.WithoutKey != 2 || st.End != 3 {
 		t.Fatalf("%+v", st)
@@ -323,7 +315,7 @@ func TestBatchesLargerThanTheBuffersAreCleaned(t *testing.T) {
 	big := strings.Repeat("x", 100_000)
 	put(t, l, "a="+big, "b="+big)
 	put(t, l, "a=1")
-	rollNow(t, l)
+	must(t, rollNow(l))
 	put(t, l, "z=1")
 	_, err := l.Clean(context.Background(), CleanOptions{UpTo: l.EndOffset(), Now: at(0), Map: newMap(t, 10), Buffer: 512})
 	must(t, err)
@@ -335,7 +327,7 @@ func TestUnchangedBatchesAreCopiedByteForByteAndAnUnchangedSegmentStays(t *testi
 	o := recordbatch.NoProducer()
 	o.Codec = recordbatch.CodecZstd
 	appendTo(t, l, keyed(o, 1, "a=1", "b=1"), 3)
-	rollNow(t, l)
+	must(t, rollNow(l))
 	put(t, l, "z=1")
 	before := readAll(t, l, 0, 2, 700)
 	s := l.segments()[0]
@@ -357,7 +349,7 @@ func TestHeaderOfAnActiveProducersLastBatchStays(t *testing.T) {
 	last := keyed(producer(7, 1), 1, "a=2", "b=1")
 	appendTo(t, l, slices.Clone(last), 0)
 	put(t, l, "a=3", "b=2")
-	rollNow(t, l)
+	must(t, rollNow(l))
 	put(t, l, "a=4")
 	cleanAt(t, l, 0, at(0))
 	raw := readAll(t, l, 0, 3, 700)
@@ -381,7 +373,7 @@ func TestDamagedBatchEndsACleanAndChangesNothing(t *testing.T) {
 	l, _ := newLog(t, compacted)
 	put(t, l, "a=1")
 	put(t, l, "a=2")
-	rollNow(t, l)
+	must(t, rollNow(l))
 	put(t, l, "a=3")
 	_, err := l.segments()[0].file.WriteAt([]byte("?"), 70)
 	must(t, err)
@@ -411,7 +403,7 @@ func TestTruncationDuringACleanAbortsIt(t *testing.T) {
 	for i := range 20 {
 		put(t, l, fmt.Sprintf("a=%d", i), fmt.Sprintf("b=%d", i))
 	}
-	rollNow(t, l)
+	must(t, rollNow(l))
 	cut := false
 	_, err := l.Clean(context.Background(), CleanOptions{UpTo: l.EndOffset(), Now: at(0), Map: newMap(t, 10), Buffer: 100, Throttle: func(context.Context, int) error {
 		if !cut {
@@ -433,7 +425,7 @@ func TestCloseEndsACleanAndWaitsForIt(t *testing.T) {
 	l, _ := newLog(t, compacted)
 	put(t, l, "a=1")
 	put(t, l, "a=2")
-	rollNow(t, l)
+	must(t, rollNow(l))
 	closed := make(chan error, 1)
 	ended := false
 	_, err := l.Clean(context.Background(), CleanOptions{UpTo: l.EndOffset(), Now: at(0), Map: newMap(t, 10), Throttle: func(ctx context.Context, _ int) error {

@@ -50,7 +50,7 @@ func (l *Log) Cleanable(firstDirty, bound int64, now time.Time) (Cleanable, erro
 		if segs[i+1].base <= c.FirstDirty || s.base >= c.UpTo {
 			continue
 		}
-		if cfg.MinCompactionLag > 0 && s.largestTime() > now.Add(-cfg.MinCompactionLag).UnixMilli() {
+		if cfg.MinCompactionLag > 0 && s.largestTime(now.UnixMilli()) > now.Add(-cfg.MinCompactionLag).UnixMilli() {
 			c.UpTo = min(c.UpTo, s.base)
 			break
 		}

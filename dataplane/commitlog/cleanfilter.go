@@ -33,6 +33,7 @@ func (c *clean) batch(w *cleanWriter, b recordbatch.Batch, lastOfGroup bool) err
 	if b.BaseOffset() >= c.end {
 		c.stats.RecordsRead += int64(b.Count())
 		c.stats.RecordsKept += int64(b.Count())
+		c.keeps(b)
 		return w.copy(b)
 	}
 	over := b.HasDeleteHorizon() && b.FirstTimestamp() <= c.nowMs
@@ -64,11 +65,13 @@ func (c *clean) batch(w *cleanWriter, b recordbatch.Batch, lastOfGroup bool) err
 		out = recordbatch.AppendEmpty(out, b)
 	case f.Kept == 0:
 		w.changed = true
+		c.stats.EmptiedTxns = c.stats.EmptiedTxns || c.o.HorizonsOnly && b.IsTransactional() && !b.IsControl()
 		return nil
 	case !w.mayGrow(len(out) - start - len(b)):
 		// The segment would get larger than a segment can be: a later clean may do it.
 		out = append(out[:start], b...)
 	}
+	c.keeps(b)
 	w.buf = out
 	written := recordbatch.Batch(out[start:])
 	w.changed = w.changed || !bytes.Equal(written, b)
@@ -76,6 +79,13 @@ func (c *clean) batch(w *cleanWriter, b recordbatch.Batch, lastOfGroup bool) err
 		w.seg.due = min(w.seg.due, written.FirstTimestamp())
 	}
 	return w.took(written)
+}
+
+// keeps notes that something of a data batch stays.
+func (c *clean) keeps(b recordbatch.Batch) {
+	if !c.o.HorizonsOnly && !b.IsControl() {
+		c.txns.kept(b)
+	}
 }
 
 // stays is the rule for one record of committed data; over tells that its batch's

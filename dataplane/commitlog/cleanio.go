@@ -215,11 +215,9 @@ func (w *cleanWriter) addTxn(t abortedTxn) error { return w.txns.append(t) }
 
 // copyTxns takes over the transaction index of a segment.
 func (w *cleanWriter) copyTxns(s *segment) error {
-	x := newTxnIndex(w.c.l.fs, s.path(txnSuffix))
-	if err := x.load(s.base); err != nil {
-		return err
-	}
-	return x.each(w.addTxn)
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return s.txns.each(w.addTxn)
 }
 
 // finish makes all of it durable but its names.
@@ -227,7 +225,7 @@ func (w *cleanWriter) finish() error {
 	if err := w.write(); err != nil {
 		return err
 	}
-	return errors.Join(w.seg.finish(), w.seg.sync(), w.txns.closeFile(), w.txns.sync())
+	return errors.Join(w.seg.finish(), w.seg.sync(), w.txns.finish())
 }
 
 // discard removes what was written.

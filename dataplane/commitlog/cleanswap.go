@@ -74,7 +74,7 @@ func (c *clean) swap(w *cleanWriter, old []*segment) (err error) {
 	if err := l.fs.SyncDir(l.dir); err != nil {
 		return l.failLocked(storageErr("sync", l.dir, err))
 	}
-	if err := l.replace(w.seg, old); err != nil {
+	if err := l.replace(w, old); err != nil {
 		return l.failLocked(err)
 	}
 	if err := l.fs.SyncDir(l.dir); err != nil {
@@ -106,7 +106,8 @@ func (c *clean) stillThere(old []*segment) error {
 // replace puts the segment made into the list and gives the files their names.
 // Readers of the new segment wait for its lock; those of the old ones keep their
 // files. REQUIRES: shape held.
-func (l *Log) replace(made *segment, old []*segment) error {
+func (l *Log) replace(w *cleanWriter, old []*segment) error {
+	made := w.seg
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	n := newSegment(l.fs, l.dir, made.base, &l.cfg, l.now())
@@ -115,6 +116,7 @@ func (l *Log) replace(made *segment, old []*segment) error {
 	n.size, n.next, n.maxTs, n.maxTsLast, n.due = made.size, made.next, made.maxTs, made.maxTsLast, made.due
 	n.offsets.stored, n.offsets.last = made.offsets.stored, made.offsets.last
 	n.times.stored, n.times.last = made.times.stored, made.times.last
+	n.txns.count, n.txns.last = w.txns.count, w.txns.last
 	segs := l.segments()
 	i := slices.Index(segs, old[0])
 	l.setSegments(slices.Concat(segs[:i], []*segment{n}, segs[i+len(old):]))

@@ -12,13 +12,13 @@ import (
 type cleanTxns struct {
 	coming    txnHeap                // aborted transactions that begin further on
 	aborted   map[int64]*aborting    // by producer id, between first record and marker
-	committed map[int64]bool         // producers with data since their last marker
+	committed map[int64]bool         // producers of which data since their last marker stays
 	retained  func(abortedTxn) error // takes the entries that the new index needs; may be nil
 }
 
 type aborting struct {
 	txn  abortedTxn
-	seen bool // some of its data was still in the log
+	kept bool // something of its data stays
 }
 
 func newCleanTxns() *cleanTxns {
@@ -40,16 +40,27 @@ func (t *cleanTxns) data(b recordbatch.Batch) bool {
 		return false
 	}
 	if a := t.aborted[b.ProducerID()]; a != nil && b.BaseOffset() <= a.txn.last {
-		a.seen = true
 		return true
 	}
 	delete(t.aborted, b.ProducerID()) // over, and its marker was not there
-	t.committed[b.ProducerID()] = true
 	return false
 }
 
-// marker takes over a control batch; empty tells that nothing was left of the
-// transaction that it ends.
+// kept says that something of a data batch stays, its header at least.
+func (t *cleanTxns) kept(b recordbatch.Batch) {
+	if !b.IsTransactional() {
+		return
+	}
+	if a := t.aborted[b.ProducerID()]; a != nil {
+		a.kept = true
+	} else {
+		t.committed[b.ProducerID()] = true
+	}
+}
+
+// marker takes over a control batch; empty tells that nothing stays of the transaction
+// that it ends. Kafka finds that out with the next clean only; but groups of segments
+// take their places in order, so that no crash brings the data back without the marker.
 func (t *cleanTxns) marker(b recordbatch.Batch) (empty bool, err error) {
 	t.begin(b.LastOffset())
 	kind, ok, err := markerKind(b)
@@ -64,7 +75,7 @@ func (t *cleanTxns) marker(b recordbatch.Batch) (empty bool, err error) {
 	}
 	a := t.aborted[id]
 	delete(t.aborted, id)
-	if a == nil || !a.seen {
+	if a == nil || !a.kept {
 		return true, nil
 	}
 	if t.retained != nil {

@@ -29,6 +29,10 @@ type Config struct {
 	MaxCompactionLag time.Duration
 	// FlushMessages is flush.messages: fsync when so many records are unflushed; 0 = never by count.
 	FlushMessages int64
+	// FlushAge is flush.ms: FlushIfDue syncs what has been unflushed for so long; 0 = never by time.
+	FlushAge time.Duration
+	// Preallocate is preallocate: the file of a new segment gets its disk space at once.
+	Preallocate bool
 	// DeleteDelay is file.delete.delay.ms: how long .deleted files stay; 0 = 60 s, negative = none.
 	DeleteDelay time.Duration
 	// ProducerExpiry is producer.id.expiration.ms; 0 = 24 h.
@@ -56,6 +60,7 @@ func (c Config) withDefaults() Config {
 	if c.FlushMessages <= 0 {
 		c.FlushMessages = math.MaxInt64
 	}
+	def(&c.FlushAge, math.MaxInt64)
 	def(&c.SegmentAge, 7*24*time.Hour)
 	def(&c.RetentionAge, 7*24*time.Hour)
 	def(&c.DeleteDelay, time.Minute)
@@ -77,7 +82,8 @@ type OpenOptions struct {
 	Now            func() time.Time // nil = time.Now
 	Logger         *slog.Logger     // nil = discard
 	// Background runs work that no caller waits for, the flush after a roll: nil = a
-	// goroutine, which Close waits for. Tests choose the moment.
+	// goroutine, which Close waits for. Tests choose the moment, but not at once: a lock
+	// is held.
 	Background func(func())
 	// OnFailure is told that the log refuses all changes from now on, also when nobody
 	// waits for what failed, as a flush in the background. It must neither block nor

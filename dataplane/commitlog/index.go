@@ -4,7 +4,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"io"
 	"math"
 	"sort"
 	"sync"
@@ -36,6 +35,7 @@ type index struct {
 	max     int    // entries
 	stored  int    // entries in the file
 	pending []byte // entries not yet in the file
+	dirty   bool   // the file has entries that are not yet synced
 	last    [timeEntrySize]byte
 }
 
@@ -80,6 +80,7 @@ func (x *index) write() error {
 	if _, err := x.file.WriteAt(x.pending, int64(x.stored*x.entry)); err != nil {
 		return storageErr("write", x.file.path(), err)
 	}
+	x.dirty = true
 	x.stored += len(x.pending) / x.entry
 	x.pending = x.pending[:0]
 	return nil
@@ -104,8 +105,8 @@ func (x *index) at(i int) ([]byte, error) {
 }
 
 func (x *index) read(p []byte, i int) error {
-	if n, err := x.file.ReadAt(p, int64(i*x.entry)); err != nil && !(err == io.EOF && n == len(p)) {
-		return storageErr("read", x.file.path(), err)
+	if n, err := x.file.ReadAt(p, int64(i*x.entry)); n < len(p) {
+		return readErr(x.file, err)
 	}
 	return nil
 }
@@ -190,6 +191,7 @@ func (x *index) sync() error {
 	if err := x.write(); err != nil {
 		return err
 	}
+	x.dirty = false
 	return storageErr("sync", x.file.path(), x.file.Sync())
 }
 

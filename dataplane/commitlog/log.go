@@ -11,7 +11,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"penstock/dataplane/recordbatch"
 	"penstock/dataplane/vfs"
 )
 
@@ -28,9 +27,13 @@ type Log struct {
 	// Read without Log.mu. start <= end; segs is never empty and never changed in place.
 	start, end atomic.Int64
 	recovery   atomic.Int64
+	flushed    atomic.Int64 // when the last flush up to the end was begun, ms
 	segs       atomic.Pointer[[]*segment]
 	epochs     *epochs
+	undecided  undecided
+	lastAbort  atomic.Int64 // no abort marker lies above it; -1 if there is none
 	closed     atomic.Bool
+	recovered  Recovery // set before the log is shared
 
 	cleanMu sync.Mutex // held over a clean: one at a time
 	// shape is held by what removes closed segments or puts others in their place
@@ -42,6 +45,7 @@ type Log struct {
 	mu        sync.Mutex
 	cfg       Config
 	producers producers
+	replayed  int64         // while the log is opened: up to where producers goes
 	failed    error         // a failed write or sync that leaves the files in doubt
 	cuts      int           // number of truncations, so that a flush notices one
 	dirDirty  bool          // names were made that are not yet durable
@@ -49,7 +53,11 @@ type Log struct {
 	deleted   []deletedFile // wait for removal
 	stopClean func(error)   // ends the clean that runs, if one does
 	pauses    int           // while above 0 no clean begins
-	listed    []vfs.Info    // the folder as Open found it, sorted; nil after
+	listed    *listing      // while the log is being opened
+	// The segments and the end that a clean start found, with the snapshot for that end:
+	// while they are the same there is nothing to write at Close.
+	cleanSegs *[]*segment
+	cleanEnd  int64
 }
 
 type deletedFile struct {
@@ -114,14 +122,15 @@ func (l *Log) EndOffsetForEpoch(epoch int32) (foundEpoch int32, end int64) {
 	return l.epochs.endOffset(epoch, l.end.Load())
 }
 
-// AssignEpochStart records that epoch begins at start; a no-op if not news.
+// AssignEpochStart records that epoch begins at start, the end of the log; a no-op if
+// not news. On disk it is with the epoch's first batch, or after Close.
 func (l *Log) AssignEpochStart(epoch int32, start int64) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if err := l.usable(); err != nil {
 		return err
 	}
-	return l.epochs.assign(epoch, start)
+	return l.epochs.begin(epoch, start)
 }
 
 // ExpireProducers forgets idle idempotent producers.
@@ -175,11 +184,31 @@ func (l *Log) newActive(base int64) (*segment, error) {
 		s.jitter = time.Duration(rand.Int64N(int64(j)))
 	}
 	l.dirDirty = true
+	if l.cfg.Preallocate {
+		if err := s.reserve(int64(l.cfg.SegmentBytes)); err != nil {
+			return nil, errors.Join(err, s.close())
+		}
+	}
 	return s, nil
 }
 
 // Flush syncs everything appended so far and moves the recovery point to the end.
 func (l *Log) Flush() error { return l.flushTo(-1) }
+
+// FlushIfDue flushes a log that has something to flush and has not been flushed for
+// flush.ms.
+func (l *Log) FlushIfDue(now time.Time) error {
+	if l.recovery.Load() >= l.end.Load() {
+		return nil
+	}
+	l.mu.Lock()
+	due := l.usable() == nil && now.UnixMilli()-l.flushed.Load() >= l.cfg.FlushAge.Milliseconds()
+	l.mu.Unlock()
+	if !due {
+		return nil
+	}
+	return l.Flush()
+}
 
 // flushTo syncs what lies below offset (-1: all) without holding mu over the syncs.
 func (l *Log) flushTo(offset int64) error {
@@ -194,6 +223,7 @@ func (l *Log) flushTo(offset int64) error {
 	// inside a gap between batches, the log ends on disk before that.
 	if end := l.active().next; offset < 0 || offset > end {
 		offset = end
+		l.flushed.Store(l.now().UnixMilli())
 	}
 	point, cuts, dirDirty, unsynced := l.recovery.Load(), l.cuts, l.dirDirty, l.unsynced
 	l.dirDirty = false
@@ -271,9 +301,9 @@ func (l *Log) Close() error {
 	if l.closed.Swap(true) {
 		return nil
 	}
-	if ferr == nil {
-		end := l.end.Load()
-		ferr = errors.Join(l.active().finish(), l.active().sync(), writeSnapshot(l.fs, l.dir, end, &l.producers, true),
+	end := l.end.Load()
+	if unchanged := l.segs.Load() == l.cleanSegs && end == l.cleanEnd && l.cuts == 0; ferr == nil && !unchanged {
+		ferr = errors.Join(l.epochs.persist(), l.active().finish(), l.giveBack(l.active()), l.active().sync(), writeSnapshot(l.fs, l.dir, end, &l.producers, true),
 			l.keepSnapshots(end), storageErr("sync", l.dir, l.fs.SyncDir(l.dir)))
 	}
 	return errors.Join(ferr, l.closeSegments())
@@ -322,17 +352,4 @@ func (l *Log) background(f func()) {
 		return
 	}
 	l.wg.Go(f)
-}
-
-// batchesOf calls fn for each batch.
-func batchesOf(batches []byte, fn func(b recordbatch.Batch) error) error {
-	for b, err := range recordbatch.Split(batches) {
-		if err != nil {
-			return err
-		}
-		if err := fn(b); err != nil {
-			return err
-		}
-	}
-	return nil
 }

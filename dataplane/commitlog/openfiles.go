@@ -2,10 +2,13 @@ package commitlog
 
 import (
 	"errors"
+	"fmt"
+	"io/fs"
 	"sync"
 	"sync/atomic"
 	"syscall"
 
+	"github.com/twmb/franz-go/pkg/kerr"
 	"golang.org/x/sys/unix"
 
 	"penstock/dataplane/vfs"
@@ -173,6 +176,9 @@ func (r *fileRef) open(create bool) error {
 			_ = f.Close()
 		}
 		return errGone
+	}
+	if errors.Is(err, fs.ErrNotExist) { // somebody has removed it: damage, and no sign of a failing disk
+		return fmt.Errorf("%w (%w)", err, kerr.CorruptMessage)
 	}
 	if err != nil {
 		return storageErr("open", r.path(), err)

@@ -2,7 +2,6 @@ package commitlog
 
 import (
 	"errors"
-	"io"
 
 	"penstock/dataplane/vfs"
 )
@@ -16,6 +15,7 @@ type Slice struct {
 	LastOffset  int64    // of the last batch, or higher up to the next batch where compaction left a hole; -1 if empty
 
 	ref *fileRef
+	seg *segment
 }
 
 // Close unpins; the slice may not be read after. It may be called again.
@@ -34,11 +34,9 @@ func (s *Slice) ReadInto(p []byte) (int, error) {
 	}
 	n, err := s.File.ReadAt(p, s.Pos)
 	if n == len(p) {
-		err = nil
-	} else if err == nil || err == io.EOF {
-		err = io.ErrUnexpectedEOF
+		return n, nil
 	}
-	return n, storageErr("read", s.File.Name(), err)
+	return n, readErr(s.File, err)
 }
 
 // Read finds the batches from the one that holds offset from up to, not including,
@@ -108,7 +106,7 @@ func (s *segment) read(from, maxBytes, upTo int64, minOne bool) (out Slice, past
 		if h.LastOffset() >= upTo || n > maxBytes && !minOne {
 			return out, false, nil
 		}
-		out = Slice{File: v.file, ref: v.ref, Pos: pos, Len: int(n), FirstOffset: h.BaseOffset(), LastOffset: h.LastOffset()}
+		out = Slice{File: v.file, ref: v.ref, seg: s, Pos: pos, Len: int(n), FirstOffset: h.BaseOffset(), LastOffset: h.LastOffset()}
 		break
 	}
 	stop, last, err := v.stop(&sc, &out, pos+maxBytes, upTo)

@@ -50,7 +50,7 @@ func (l *Log) DeleteOldSegments(now time.Time, hw int64) (int, error) {
 	}
 	if l.cfg.RetentionAge >= 0 {
 		oldest := now.Add(-l.cfg.RetentionAge).UnixMilli()
-		n, err := l.deleteWhile(now, hw, func(s *segment, _ int64) bool { return s.largestTime() < oldest })
+		n, err := l.deleteWhile(now, hw, func(s *segment, _ int64) bool { return s.largestTime(now.UnixMilli()) < oldest })
 		if total += n; err != nil {
 			return total, err
 		}

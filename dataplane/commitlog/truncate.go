@@ -22,13 +22,15 @@ func (l *Log) TruncateTo(offset int64) (bool, error) {
 		return false, err
 	}
 	if offset >= l.end.Load() {
-		return false, l.epochs.truncateEnd(offset)
+		l.epochs.truncateEnd(offset)
+		return false, nil
 	}
 	segs := l.segments()
 	if offset < segs[0].base {
 		return true, l.restartAt(offset)
 	}
 	l.cuts++
+	l.undecided.cut(offset)
 	i := find(segs, offset)
 	// Readers must not look above the cut any more.
 	l.end.Store(offset)
@@ -51,10 +53,12 @@ func (l *Log) TruncateTo(offset int64) (bool, error) {
 	l.end.Store(end)
 	l.start.Store(min(l.start.Load(), end))
 	l.recovery.Store(min(l.recovery.Load(), segs[i].next)) // a cut inside a gap is not on disk
-	if err := l.epochs.truncateEnd(end); err != nil {
+	l.epochs.truncateEnd(end)
+	if err := l.epochs.persist(); err != nil {
 		return true, l.fail(err)
 	}
-	if err := l.rebuildProducers(false); err != nil {
+	l.undecided.cut(end)
+	if err := l.rebuildProducers(end); err != nil {
 		return true, l.fail(err)
 	}
 	// Without this a power cut could bring the dropped files back.
@@ -92,7 +96,9 @@ func (l *Log) restartAt(offset int64) error {
 	l.start.Store(offset)
 	l.end.Store(offset)
 	l.recovery.Store(offset)
-	l.producers = producers{}
+	l.producers, l.replayed = producers{}, offset
+	l.undecided.reset(offset)
+	l.lastAbort.Store(-1)
 	return l.fail(storageErr("sync", l.dir, l.fs.SyncDir(l.dir)))
 }
 
@@ -144,6 +150,9 @@ func (s *segment) cutAt(size, next int64) error {
 		return err
 	}
 	if err := s.times.truncate(func(e []byte) bool { return s.base+entryTimeOffset(e) < next }); err != nil {
+		return err
+	}
+	if err := s.txns.truncate(next); err != nil {
 		return err
 	}
 	return s.findLargestTime()

@@ -156,12 +156,14 @@ func (x *txnIndex) remove() error {
 	return errors.Join(x.closeFile(), removeIfThere(x.fs, x.path))
 }
 
-// sync makes the entries durable.
-func (x *txnIndex) sync() error {
-	if x.count == 0 {
-		return nil
+// finish makes the entries durable and drops the descriptor of a segment that gets
+// no more for now.
+func (x *txnIndex) finish() error {
+	var err error
+	if x.file != nil {
+		err = storageErr("sync", x.path, x.file.Sync())
 	}
-	return syncFile(x.fs, x.path)
+	return errors.Join(err, x.closeFile())
 }
 
 func (x *txnIndex) closeFile() error {

@@ -53,7 +53,6 @@ func TestTxnIndexMakesNoFileBeforeItsFirstEntry(t *testing.T) {
 	must(t, x.load(100))
 	must(t, x.reset())
 	must(t, x.truncate(0))
-	must(t, x.sync())
 	if got, complete := collected(t, x, 0, 1000); got != nil || complete {
 		t.Errorf("an empty index gave %v, complete %v", got, complete)
 	}

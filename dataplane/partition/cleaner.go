@@ -62,6 +62,7 @@ type cleaner struct {
 	mu    sync.Mutex // taken before Partition.state
 	busy  map[*Partition]bool
 	bad   map[*Partition]error
+	whole map[*Partition]bool // to be cleaned once more, dirty or not
 	stats CleanerStats // what is counted, not what is asked for anew
 }
 
@@ -69,7 +70,7 @@ func (c *cleaner) init(m *Manager) {
 	c.m, c.cfg = m, m.cfg.Cleaner.withDefaults()
 	c.ctx, c.stop = context.WithCancel(context.Background())
 	c.pace.rate = c.cfg.BytesPerSecond
-	c.busy, c.bad = map[*Partition]bool{}, map[*Partition]error{}
+	c.busy, c.bad, c.whole = map[*Partition]bool{}, map[*Partition]error{}, map[*Partition]bool{}
 }
 
 // start begins cleaning; it ends with the Manager.
@@ -171,7 +172,7 @@ func (c *cleaner) look(p *Partition) *cleanJob {
 		p.setCleaned(state.FirstDirty, job.cuts)
 	}
 	job.from, job.upTo, job.ratio = state.FirstDirty, state.UpTo, state.Ratio()
-	if state.DirtyBytes > 0 && (state.Overdue > 0 || job.ratio > p.config.Load().MinCleanableRatio) {
+	if c.whole[p] || state.DirtyBytes > 0 && (state.Overdue > 0 || job.ratio > p.config.Load().MinCleanableRatio) {
 		return job
 	}
 	due, known := job.log.NextHorizon(job.from)
@@ -218,7 +219,7 @@ func (c *cleaner) do(job *cleanJob, offsets *commitlog.OffsetMap) {
 	}
 	switch {
 	case job.kind == findHorizons:
-	case job.kind == cleanDirty && st.End <= job.from:
+	case job.kind == cleanDirty && st.End <= job.from && job.upTo > job.from:
 		c.mu.Lock()
 		c.spoil(job.p, fmt.Errorf("BUG: clean of %d..%d got no further than %d", job.from, job.upTo, st.End))
 		c.mu.Unlock()
@@ -259,6 +260,9 @@ func (c *cleaner) cleaned(job *cleanJob, st commitlog.CleanStats) {
 		"keys", st.MapKeys, "map_full", st.MapFull, "map_used", st.MapUtilization, "took", st.Elapsed)
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if delete(c.whole, p); st.EmptiedTxns {
+		c.whole[p] = true
+	}
 	c.stats.Cleans++
 	c.stats.BytesRead += st.BytesRead
 	c.stats.BytesWritten += st.BytesWritten

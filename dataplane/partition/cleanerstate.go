@@ -14,7 +14,7 @@ const neverCleaned = -1
 func (p *Partition) cleanable() (firstDirty, upTo int64, cuts uint64) {
 	p.state.Lock()
 	defer p.state.Unlock()
-	return p.cleaned, p.hw, p.cuts
+	return p.cleaned, p.lastStable(), p.cuts
 }
 
 // setCleaned takes the end of a clean over, unless the log was truncated since.

@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
+	"sync/atomic"
 
 	"penstock/dataplane/commitlog"
 	"penstock/dataplane/protocol"
@@ -32,6 +34,9 @@ func (m *Manager) load(ctx context.Context) error {
 		if err := l.read(d); err != nil {
 			m.failDir(d, err)
 		}
+	}
+	if m.cfg.PrefetchTopics != nil {
+		m.cfg.PrefetchTopics(l.topics())
 	}
 	failed := make([]error, len(m.cfg.Dirs))
 	var wg sync.WaitGroup
@@ -81,6 +86,17 @@ func (m *Manager) load(ctx context.Context) error {
 	return nil
 }
 
+// topics are those of all replicas that are here.
+func (l *loading) topics() []string {
+	topics := map[string]bool{}
+	for _, listing := range l.listings {
+		for _, f := range listing.Current {
+			topics[f.TP.Topic] = true
+		}
+	}
+	return slices.Collect(maps.Keys(topics))
+}
+
 // read looks at a folder without opening a log.
 func (l *loading) read(d *commitlog.Dir) error {
 	listing, err := d.List()
@@ -102,28 +118,30 @@ func (l *loading) read(d *commitlog.Dir) error {
 
 // open opens the logs of one folder, RecoveryThreads at a time.
 func (l *loading) open(ctx context.Context, d *commitlog.Dir) error {
-	var (
-		wg    sync.WaitGroup
-		slots = make(chan struct{}, l.m.cfg.RecoveryThreads)
-		errMu sync.Mutex
-		errs  []error
-	)
-	for _, f := range l.listings[d].Current {
-		if ctx.Err() != nil {
-			break
+	all := l.listings[d].Current
+	errs := make([]error, len(all))
+	inParallel(l.m.cfg.RecoveryThreads, len(all), func(i int) {
+		if ctx.Err() == nil {
+			if err := l.openOne(d, all[i]); err != nil {
+				errs[i] = fmt.Errorf("%s: %w", all[i].TP, err)
+			}
 		}
-		slots <- struct{}{}
+	})
+	return errors.Join(errs...)
+}
+
+// inParallel calls do for 0 to n-1, so many at a time.
+func inParallel(threads, n int, do func(i int)) {
+	var next atomic.Int64
+	var wg sync.WaitGroup
+	for range min(threads, n) {
 		wg.Go(func() {
-			defer func() { <-slots }()
-			if err := l.openOne(d, f); err != nil {
-				errMu.Lock()
-				errs = append(errs, fmt.Errorf("%s: %w", f.TP, err))
-				errMu.Unlock()
+			for i := int(next.Add(1)) - 1; i < n; i = int(next.Add(1)) - 1 {
+				do(i)
 			}
 		})
 	}
 	wg.Wait()
-	return errors.Join(errs...)
 }
 
 func (l *loading) openOne(d *commitlog.Dir, f commitlog.Folder) error {

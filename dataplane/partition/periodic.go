@@ -122,6 +122,25 @@ func (m *Manager) forgetDeleted(d *commitlog.Dir) {
 
 func (m *Manager) writeHighWatermarks()    { m.eachDir(m.writeHighWatermark) }
 func (m *Manager) writeAllRecoveryPoints() { m.eachDir(m.writeRecoveryPoints) }
+func (m *Manager) writeAllStarts()         { m.eachDir(m.writeStarts) }
+
+// maxFlushCheck is how often logs are looked at for flush.ms at least. Kafka looks
+// every log.flush.scheduler.interval.ms only, which is never unless it is set: then a
+// topic's flush.ms does nothing.
+const maxFlushCheck = time.Second
+
+// flushDue syncs the logs whose flush.ms is over.
+func (m *Manager) flushDue() {
+	now := m.now()
+	for _, p := range m.all() {
+		if p.gone() {
+			continue
+		}
+		if err := p.log().FlushIfDue(now); err != nil {
+			_ = p.broken(err)
+		}
+	}
+}
 
 func (m *Manager) eachDir(write func(*commitlog.Dir) error) {
 	for _, d := range m.cfg.Dirs {
@@ -141,14 +160,23 @@ func (m *Manager) shrinkAll() {
 	}
 }
 
-// retain deletes old segments, on followers too, and forgets idle producers.
+// expireProducers forgets idle idempotent producers, on followers too.
+func (m *Manager) expireProducers() {
+	now := m.now()
+	for _, p := range m.all() {
+		if !p.gone() {
+			p.log().ExpireProducers(now)
+		}
+	}
+}
+
+// retain deletes old segments, on followers too.
 func (m *Manager) retain() {
 	now := m.now()
 	for _, p := range m.all() {
 		if p.gone() {
 			continue
 		}
-		p.log().ExpireProducers(now)
 		n, err := p.log().DeleteOldSegments(now, p.HighWatermark())
 		if err != nil {
 			_ = p.broken(err)
