@@ -194,7 +194,7 @@ func (b *Broker) openLogs(ctx context.Context) error {
 	}
 	m, err := partition.NewManager(ctx, partition.Config{
 		BrokerID: b.cfg.ID, BrokerEpoch: b.epoch.Load, FS: vfs.OS, Dirs: b.dirs, Offline: b.offlineDirs,
-		Topic: b.topics.get,
+		Topic: b.topics.get, PrefetchTopics: b.topics.prefetch,
 		Known: func(tp partition.TopicPartition) bool {
 			return b.metadata.Image().Partition(tp.Topic, tp.Partition) != nil
 		},
@@ -204,6 +204,7 @@ func (b *Broker) openLogs(ctx context.Context) error {
 		ReplicaLagTimeMax: b.cfg.ReplicaLagTimeMax, HighWatermarkCheckpoint: b.cfg.HighWatermarkCheckpointInterval,
 		RecoveryCheckpoint: b.cfg.RecoveryPointInterval, LogStartCheckpoint: b.cfg.LogStartInterval,
 		FlushCheck: b.cfg.FlushSchedulerInterval, RetentionCheck: b.cfg.RetentionCheckInterval,
+		ProducerCheck:   b.cfg.ProducerIDExpirationCheck,
 		DeleteDelay:     max(topicDefaults.FileDeleteDelay, time.Second), // looked at as often: not more than each second
 		RecoveryThreads: b.cfg.RecoveryThreadsPerDir, MoveThreads: b.cfg.MoveThreads, MoveRate: b.cfg.MoveRate, Logger: b.log,
 	})

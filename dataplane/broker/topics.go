@@ -55,6 +55,21 @@ func (t *topicConfigs) get(topic string) partition.TopicConfig {
 	}
 }
 
+// prefetch reads many topics at once; what cannot be read is left to get.
+func (t *topicConfigs) prefetch(topics []string) {
+	t.mu.Lock()
+	changes := t.changes
+	t.mu.Unlock()
+	all, err := t.zk.TopicConfigs(t.ctx, topics)
+	if err != nil {
+		t.log.Warn("the topics' configurations cannot be read together", "topics", len(topics), "error", err)
+		return
+	}
+	for topic, overrides := range all {
+		t.put(topic, t.parse(topic, overrides), changes)
+	}
+}
+
 // put keeps what was read after so many changes, unless there has been another.
 func (t *topicConfigs) put(topic string, tc partition.TopicConfig, changes uint64) bool {
 	t.mu.Lock()

@@ -190,7 +190,7 @@ func (s *survivor) checkProducers() {
 	replay := producers{}
 	for _, b := range s.m.batches {
 		if b.LastOffset() >= s.m.start && b.HasProducerID() {
-			must(s.t, replay.replay(b, 0, func() (recordbatch.Batch, error) { return b, nil }))
+			replay.add(b, 0)
 		}
 	}
 	for id, want := range replay.byID {
@@ -222,9 +222,13 @@ func (s *survivor) state() string {
 		fmt.Fprintln(&b, "segment", g.base, g.size, g.next, g.maxTs, g.maxTsLast, g.offsets.count(), g.times.count())
 	}
 	for _, id := range slices.Sorted(maps.Keys(s.l.producers.byID)) {
-		p := *s.l.producers.byID[id]
-		p.lastTimestamp = 0 // when it was read
-		fmt.Fprintf(&b, "producer %d %+v\n", id, p)
+		// A scan leaves snapshots, which have the last batch of each only.
+		p := s.l.producers.byID[id]
+		last := int64(-1)
+		if p.n > 0 {
+			last = p.batches[p.n-1].lastOffset
+		}
+		fmt.Fprintln(&b, "producer", id, p.epoch, p.lastSeq(), last, p.coordinatorEpoch, p.txnFirst)
 	}
 	return b.String()
 }

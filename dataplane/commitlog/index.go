@@ -35,6 +35,7 @@ type index struct {
 	max     int    // entries
 	stored  int    // entries in the file
 	pending []byte // entries not yet in the file
+	dirty   bool   // the file has entries that are not yet synced
 	last    [timeEntrySize]byte
 }
 
@@ -79,6 +80,7 @@ func (x *index) write() error {
 	if _, err := x.file.WriteAt(x.pending, int64(x.stored*x.entry)); err != nil {
 		return storageErr("write", x.file.path(), err)
 	}
+	x.dirty = true
 	x.stored += len(x.pending) / x.entry
 	x.pending = x.pending[:0]
 	return nil
@@ -189,6 +191,7 @@ func (x *index) sync() error {
 	if err := x.write(); err != nil {
 		return err
 	}
+	x.dirty = false
 	return storageErr("sync", x.file.path(), x.file.Sync())
 }
 

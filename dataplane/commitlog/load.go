@@ -39,6 +39,8 @@ func (l *Log) open(o OpenOptions) error {
 	l.flushed.Store(l.now().UnixMilli())
 	l.setSegments(nil)
 	began := time.Now()
+	l.undecided.init()
+	l.lastAbort.Store(-1)
 	if err := l.load(o); err != nil {
 		return errors.Join(fmt.Errorf("open log %s: %w", l.dir, err), l.closeSegments())
 	}
@@ -55,7 +57,7 @@ func (l *Log) load(o OpenOptions) error {
 	if err != nil {
 		return err
 	}
-	l.listed = files
+	l.listed = &listing{files: files}
 	defer func() { l.listed = nil }()
 	var eerr error
 	if l.epochs, eerr = loadEpochs(l.fs, l.dir); eerr != nil && !errors.Is(eerr, fs.ErrNotExist) {
@@ -88,13 +90,21 @@ func (l *Log) load(o OpenOptions) error {
 			return err
 		}
 	}
-	if err := errors.Join(l.epochs.truncateStart(start), l.epochs.truncateEnd(end)); err != nil {
+	if err := l.epochs.truncateStart(start); err != nil {
 		return err
 	}
-	if err := l.rebuildProducers(o.CleanShutdown); err != nil {
+	l.epochs.truncateEnd(end)
+	if l.replayed != end { // a scan may have brought them there
+		if err := l.rebuildProducers(end); err != nil {
+			return err
+		}
+	} else if err := l.removeSnapshots(func(o int64) bool { return o > end }); err != nil {
 		return err
 	}
 	l.producers.expire(l.now(), l.cfg.ProducerExpiry)
+	if o.CleanShutdown && !l.listed.stale && l.listedSize(segmentName(end, snapshotSuffix)) >= 0 {
+		l.cleanSegs, l.cleanEnd = l.segs.Load(), end
+	}
 	if !o.CleanShutdown {
 		return storageErr("sync", l.dir, l.fs.SyncDir(l.dir))
 	}
@@ -115,13 +125,17 @@ func (l *Log) listSegments() (files []vfs.Info, bases []int64, err error) {
 	if err != nil {
 		return nil, nil, storageErr("list", l.dir, err)
 	}
+	if changed, err := l.finishSwaps(files); err != nil {
+		return nil, nil, err
+	} else if changed {
+		if files, err = l.fs.ReadDir(l.dir); err != nil {
+			return nil, nil, storageErr("list", l.dir, err)
+		}
+	}
 	logs := map[int64]bool{}
 	for _, f := range files {
 		if f.Dir {
 			return nil, nil, &fs.PathError{Op: "open", Path: filepath.Join(l.dir, f.Name), Err: syscall.EISDIR}
-		}
-		if strings.HasSuffix(f.Name, ".swap") {
-			return nil, nil, fmt.Errorf("%s: %s is from a compaction that did not finish", l.dir, f.Name)
 		}
 		if cleanName(f.Name) {
 			if err := removeIfThere(l.fs, filepath.Join(l.dir, f.Name)); err != nil {
@@ -144,13 +158,19 @@ func (l *Log) listSegments() (files []vfs.Info, bases []int64, err error) {
 	return files, bases, nil
 }
 
-// listedSize is the length of a file of the listing, which is sorted; -1 if it is not there.
+// listing is a log's folder as Open found it, sorted.
+type listing struct {
+	files []vfs.Info
+	stale bool // snapshots were made or removed since
+}
+
+// listedSize is the length of a file of the listing; -1 if it is not there.
 func (l *Log) listedSize(name string) int64 {
-	i, ok := slices.BinarySearchFunc(l.listed, name, func(f vfs.Info, name string) int { return strings.Compare(f.Name, name) })
+	i, ok := slices.BinarySearchFunc(l.listed.files, name, func(f vfs.Info, name string) int { return strings.Compare(f.Name, name) })
 	if !ok {
 		return -1
 	}
-	return l.listed[i].Size
+	return l.listed.files[i].Size
 }
 
 func (l *Log) loadSegments(bases []int64, o OpenOptions) error {
@@ -189,9 +209,8 @@ func (l *Log) loadSegments(bases []int64, o OpenOptions) error {
 				return err
 			}
 		}
-		// A power cut may have taken the end of a segment and left the next one. (Gaps
-		// of compaction lie below the recovery point.)
-		if !torn && len(later) > 0 && (s.next > later[0] || rebuild && s.next < later[0]) {
+		// A power cut may have taken the end of a segment and left the next one.
+		if !torn && len(later) > 0 && (s.next > later[0] || rebuild && s.next < later[0] && !l.holeBefore(s, later[0], o)) {
 			torn = true
 			if s.next < safe {
 				return damaged(s.path(logSuffix), s.next, fmt.Errorf("the next segment begins at %d: %w", later[0], recordbatch.ErrCorrupt))
@@ -213,6 +232,14 @@ func (l *Log) loadSegments(bases []int64, o OpenOptions) error {
 	}
 	l.setSegments(segs)
 	return nil
+}
+
+// holeBefore tells whether the offsets between the end of a segment and the next one
+// are missing for a good reason: Kafka's compaction may remove the last batches of a
+// segment (ours leaves their header), and its checkpoint may be older than what it did.
+// A jump that no segment could hold was made by a follower.
+func (l *Log) holeBefore(s *segment, next int64, o OpenOptions) bool {
+	return next <= o.CleanedUpTo || l.cfg.Compact && s.holes || next-1-s.base > math.MaxInt32
 }
 
 // dropBases removes segments behind a torn one.
@@ -265,6 +292,14 @@ func (l *Log) loadSegment(s *segment, size int64, later []int64) error {
 		return err
 	}
 	s.indexedTime()
+	if l.listedSize(segmentName(s.base, txnSuffix)) >= 0 {
+		if err := s.txns.load(s.base); errors.Is(err, errTxnIndex) {
+			return fmt.Errorf("%w: %w", errRebuild, err)
+		} else if err != nil {
+			return err
+		}
+		l.lastAbort.Store(max(l.lastAbort.Load(), s.txns.last))
+	}
 	if len(later) > 0 {
 		s.next = later[0]
 		return nil
@@ -279,7 +314,15 @@ func (l *Log) loadSegment(s *segment, size int64, later []int64) error {
 // anew and cuts what is not whole; torn tells that something was cut. The later
 // segments go before the cut: a crash between must not leave a gap that looks whole.
 // Below offset safe nothing is cut; it is an error then.
+// The producer state comes along, since the transaction index is made from it.
 func (l *Log) recoverSegment(s *segment, size int64, later []int64, safe int64) (torn bool, err error) {
+	if err := l.producersAt(s.base); err != nil {
+		return false, err
+	}
+	if err := s.txns.reset(); err != nil {
+		return false, err
+	}
+	now := l.now().UnixMilli()
 	fresh := newSegment(l.fs, l.dir, s.base, &l.cfg, l.now())
 	s.size, s.next, s.maxTs, s.maxTsLast, s.unindexed = 0, s.base, -1, s.base, 0
 	for _, x := range []*index{&s.offsets, &s.times} {
@@ -307,10 +350,14 @@ func (l *Log) recoverSegment(s *segment, size int64, later []int64, safe int64) 
 			bad = err
 			break
 		}
+		s.holes = s.holes || h.BaseOffset() > s.next || int64(h.Count()) <= int64(h.LastOffsetDelta())
 		if latest, ok := l.epochs.latest(); h.LeaderEpoch() >= 0 && (!ok || h.LeaderEpoch() > latest) {
 			if err := l.epochs.assign(h.LeaderEpoch(), h.BaseOffset()); err != nil {
 				return false, err
 			}
+		}
+		if err := l.replay(s, s, h, s.size, n, now); err != nil {
+			return false, err
 		}
 		if err := s.account(h, n, int(l.cfg.IndexIntervalBytes)); err != nil {
 			return false, err
@@ -320,6 +367,8 @@ func (l *Log) recoverSegment(s *segment, size int64, later []int64, safe int64) 
 	if bad != nil && s.next < safe {
 		return false, damaged(s.path(logSuffix), s.next, bad)
 	}
+	l.replayed = s.next
+	l.undecided.opened(l.producers.firstOpen())
 	if bad != nil {
 		l.logger.Warn("cutting the log at a torn batch", "file", s.path(logSuffix), "position", s.size, "of", size, "next", s.next, "error", bad)
 		if err := l.dropBases(later); err != nil {
@@ -334,7 +383,7 @@ func (l *Log) recoverSegment(s *segment, size int64, later []int64, safe int64) 
 	}
 	// The cut and the indexes must not be undone by a power cut: the recovery point may
 	// lie above the cut.
-	err = errors.Join(s.offsets.sync(), s.times.sync(), s.offsets.finish(), s.times.finish())
+	err = errors.Join(s.offsets.sync(), s.times.sync(), s.offsets.finish(), s.times.finish(), s.txns.finish())
 	if bad != nil {
 		err = errors.Join(err, storageErr("sync", s.path(logSuffix), s.file.Sync()))
 	}
@@ -357,7 +406,7 @@ func (l *Log) fillEpochs(start int64) error {
 		return nil
 	}
 	var missing []epochEntry
-	err := l.walk(start, func(_ *segment, h recordbatch.Batch, _, _ int64) error {
+	err := l.walk(start, l.end.Load(), func(_ *segment, h recordbatch.Batch, _, _ int64) error {
 		if ok && h.BaseOffset() >= first {
 			return errFound
 		}
@@ -372,66 +421,12 @@ func (l *Log) fillEpochs(start int64) error {
 	return l.epochs.prepend(missing)
 }
 
-// rebuildProducers builds the producer state from the newest good snapshot not above
-// the end, and the batches after it. Snapshots above the end and bad ones go.
-func (l *Log) rebuildProducers(clean bool) error {
-	end := l.end.Load()
-	offsets, err := l.snapshotOffsets()
-	if err != nil {
-		return err
-	}
-	for ; len(offsets) > 0 && offsets[len(offsets)-1] > end; offsets = offsets[:len(offsets)-1] {
-		if err := removeIfThere(l.fs, segmentPath(l.dir, offsets[len(offsets)-1], snapshotSuffix)); err != nil {
-			return err
-		}
-	}
-	l.producers = producers{}
-	from := l.segments()[0].base
-	for i := len(offsets) - 1; i >= 0; i-- {
-		path := segmentPath(l.dir, offsets[i], snapshotSuffix)
-		if offsets[i] < from {
-			// Of batches since then some are deleted: a producer that wrote them would be
-			// refused for its sequence. One that is not known may go on.
-			l.logger.Warn("removing a producer snapshot older than the log", "file", path)
-			if err := removeIfThere(l.fs, path); err != nil {
-				return err
-			}
-			continue
-		}
-		b, err := vfs.ReadFile(l.fs, path, maxSnapshotSize)
-		var ps *producers
-		if err == nil {
-			ps, err = decodeSnapshot(b)
-		}
-		if err == nil {
-			l.producers, from = *ps, offsets[i]
-			break
-		}
-		if !errors.Is(err, errSnapshot) {
-			return storageErr("read", path, err)
-		}
-		l.logger.Warn("removing a bad producer snapshot", "file", path, "error", err)
-		if err := removeIfThere(l.fs, path); err != nil {
-			return err
-		}
-	}
-	if from < end && clean {
-		l.logger.Info("replaying batches for the producer state", "dir", l.dir, "from", from, "to", end)
-	}
-	now := l.now().UnixMilli()
-	return l.walk(from, func(s *segment, h recordbatch.Batch, pos, n int64) error {
-		return l.producers.replay(h, now, func() (recordbatch.Batch, error) { return readBatch(s.file, pos, n) })
-	})
-}
-
-// walk calls fn with the header of every batch that ends above offset from.
-// REQUIRES: mu held, or the log not yet shared.
-func (l *Log) walk(from int64, fn func(s *segment, h recordbatch.Batch, pos, n int64) error) error {
-	if from >= l.end.Load() {
-		return nil
-	}
+// walk calls fn with the header of every batch that ends above offset from and
+// begins below upTo. REQUIRES: mu held, or the log not yet shared.
+func (l *Log) walk(from, upTo int64, fn func(s *segment, h recordbatch.Batch, pos, n int64) error) error {
 	segs := l.segments()
-	for _, s := range segs[find(segs, from):] {
+	for i := find(segs, from); from < upTo && i < len(segs) && segs[i].base < upTo; i++ {
+		s := segs[i]
 		pos, err := s.position(from)
 		if err != nil {
 			return err
@@ -440,7 +435,10 @@ func (l *Log) walk(from int64, fn func(s *segment, h recordbatch.Batch, pos, n i
 		for err == nil && pos < s.size {
 			var h recordbatch.Batch
 			var n int64
-			if h, n, err = sc.header(pos); err == nil && h.LastOffset() >= from {
+			if h, n, err = sc.header(pos); err == nil && h.BaseOffset() >= upTo {
+				break
+			}
+			if err == nil && h.LastOffset() >= from {
 				err = fn(s, h, pos, n)
 			}
 			pos += n

@@ -11,7 +11,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"penstock/dataplane/recordbatch"
 	"penstock/dataplane/vfs"
 )
 
@@ -31,20 +30,34 @@ type Log struct {
 	flushed    atomic.Int64 // when the last flush up to the end was begun, ms
 	segs       atomic.Pointer[[]*segment]
 	epochs     *epochs
+	undecided  undecided
+	lastAbort  atomic.Int64 // no abort marker lies above it; -1 if there is none
 	closed     atomic.Bool
 	recovered  Recovery // set before the log is shared
 
+	cleanMu sync.Mutex // held over a clean: one at a time
+	// shape is held by what removes closed segments or puts others in their place
+	// (truncation, retention, the end of a clean), so that the last can sync the folder
+	// without mu; taken before flushMu and mu.
+	shape   sync.Mutex
 	flushMu sync.Mutex // one flush at a time; taken before mu
 
 	mu        sync.Mutex
 	cfg       Config
 	producers producers
+	replayed  int64         // while the log is opened: up to where producers goes
 	failed    error         // a failed write or sync that leaves the files in doubt
 	cuts      int           // number of truncations, so that a flush notices one
 	dirDirty  bool          // names were made that are not yet durable
 	unsynced  []string      // files written beside the log files and not yet synced
 	deleted   []deletedFile // wait for removal
-	listed    []vfs.Info    // the folder as Open found it, sorted; nil after
+	stopClean func(error)   // ends the clean that runs, if one does
+	pauses    int           // while above 0 no clean begins
+	listed    *listing      // while the log is being opened
+	// The segments and the end that a clean start found, with the snapshot for that end:
+	// while they are the same there is nothing to write at Close.
+	cleanSegs *[]*segment
+	cleanEnd  int64
 }
 
 type deletedFile struct {
@@ -109,14 +122,15 @@ func (l *Log) EndOffsetForEpoch(epoch int32) (foundEpoch int32, end int64) {
 	return l.epochs.endOffset(epoch, l.end.Load())
 }
 
-// AssignEpochStart records that epoch begins at start; a no-op if not news.
+// AssignEpochStart records that epoch begins at start, the end of the log; a no-op if
+// not news. On disk it is with the epoch's first batch, or after Close.
 func (l *Log) AssignEpochStart(epoch int32, start int64) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if err := l.usable(); err != nil {
 		return err
 	}
-	return l.epochs.assign(epoch, start)
+	return l.epochs.begin(epoch, start)
 }
 
 // ExpireProducers forgets idle idempotent producers.
@@ -277,6 +291,7 @@ func (l *Log) Close() error {
 	if l.closed.Load() {
 		return nil
 	}
+	l.PauseCleaning() // for good
 	ferr := l.Flush()
 	defer l.wg.Wait() // after the locks are free; what still waits finds the log closed
 	l.flushMu.Lock()
@@ -286,9 +301,9 @@ func (l *Log) Close() error {
 	if l.closed.Swap(true) {
 		return nil
 	}
-	if ferr == nil {
-		end := l.end.Load()
-		ferr = errors.Join(l.active().finish(), l.giveBack(l.active()), l.active().sync(), writeSnapshot(l.fs, l.dir, end, &l.producers, true),
+	end := l.end.Load()
+	if unchanged := l.segs.Load() == l.cleanSegs && end == l.cleanEnd && l.cuts == 0; ferr == nil && !unchanged {
+		ferr = errors.Join(l.epochs.persist(), l.active().finish(), l.giveBack(l.active()), l.active().sync(), writeSnapshot(l.fs, l.dir, end, &l.producers, true),
 			l.keepSnapshots(end), storageErr("sync", l.dir, l.fs.SyncDir(l.dir)))
 	}
 	return errors.Join(ferr, l.closeSegments())
@@ -310,6 +325,7 @@ func (l *Log) Closed() bool { return l.closed.Load() }
 func (l *Log) Abandon() error { return l.abandon() }
 
 func (l *Log) abandon() error {
+	l.PauseCleaning() // for good
 	defer l.wg.Wait()
 	l.flushMu.Lock()
 	defer l.flushMu.Unlock()
@@ -336,17 +352,4 @@ func (l *Log) background(f func()) {
 		return
 	}
 	l.wg.Go(f)
-}
-
-// batchesOf calls fn for each batch.
-func batchesOf(batches []byte, fn func(b recordbatch.Batch) error) error {
-	for b, err := range recordbatch.Split(batches) {
-		if err != nil {
-			return err
-		}
-		if err := fn(b); err != nil {
-			return err
-		}
-	}
-	return nil
 }

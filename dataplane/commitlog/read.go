@@ -12,9 +12,10 @@ type Slice struct {
 	Pos         int64    // byte position of the first batch
 	Len         int      // bytes; 0 = nothing
 	FirstOffset int64    // base offset of the first batch; may be below the offset asked for
-	LastOffset  int64    // of the last batch; -1 if empty
+	LastOffset  int64    // of the last batch, or higher up to the next batch where compaction left a hole; -1 if empty
 
 	ref *fileRef
+	seg *segment
 }
 
 // Close unpins; the slice may not be read after. It may be called again.
@@ -105,7 +106,7 @@ func (s *segment) read(from, maxBytes, upTo int64, minOne bool) (out Slice, past
 		if h.LastOffset() >= upTo || n > maxBytes && !minOne {
 			return out, false, nil
 		}
-		out = Slice{File: v.file, ref: v.ref, Pos: pos, Len: int(n), FirstOffset: h.BaseOffset(), LastOffset: h.LastOffset()}
+		out = Slice{File: v.file, ref: v.ref, seg: s, Pos: pos, Len: int(n), FirstOffset: h.BaseOffset(), LastOffset: h.LastOffset()}
 		break
 	}
 	stop, last, err := v.stop(&sc, &out, pos+maxBytes, upTo)

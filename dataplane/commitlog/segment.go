@@ -43,8 +43,12 @@ type segment struct {
 	maxTsLast int64    // last offset of the first batch with maxTs
 	firstTs   int64    // largest timestamp of the first batch; unknownTs before it is read
 	unindexed int      // bytes since the last index entry
+	holes     bool     // a recovery has met offsets without a record
+	due       int64    // when the first delete horizon in it passes, ms; dueUnknown, dueNever
+	dirty     bool     // there are batches that are not yet synced
 	offsets   index
 	times     index
+	txns      txnIndex
 }
 
 const unknownTs = -2
@@ -57,9 +61,10 @@ func segmentPath(dir string, base int64, suffix string) string {
 
 // newSegment prepares a segment without opening anything.
 func newSegment(fsys vfs.FS, dir string, base int64, cfg *Config, now time.Time) *segment {
-	s := &segment{fs: fsys, dir: dir, base: base, created: now, next: base, maxTs: -1, maxTsLast: base, firstTs: unknownTs}
+	s := &segment{fs: fsys, dir: dir, base: base, created: now, next: base, maxTs: -1, maxTsLast: base, firstTs: unknownTs, due: dueUnknown}
 	s.offsets = index{file: newFileRef(fsys, dir, base, indexSuffix, true), entry: offsetEntrySize, max: int(cfg.SegmentIndexBytes) / offsetEntrySize}
 	s.times = index{file: newFileRef(fsys, dir, base, timeSuffix, true), entry: timeEntrySize, max: int(cfg.SegmentIndexBytes) / timeEntrySize}
+	s.txns = newTxnIndex(fsys, s.path(txnSuffix))
 	return s
 }
 
@@ -68,7 +73,7 @@ func (s *segment) path(suffix string) string { return segmentPath(s.dir, s.base,
 // createSegment makes the files of an empty segment; leftovers of the names go.
 func createSegment(fsys vfs.FS, dir string, base int64, cfg *Config, now time.Time) (*segment, error) {
 	s := newSegment(fsys, dir, base, cfg, now)
-	for _, suffix := range []string{logSuffix, indexSuffix, timeSuffix} {
+	for _, suffix := range []string{logSuffix, indexSuffix, timeSuffix, txnSuffix} {
 		if err := fsys.Remove(s.path(suffix)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return nil, storageErr("remove", s.path(suffix), err)
 		}
@@ -120,6 +125,7 @@ func (s *segment) account(h recordbatch.Batch, length int64, interval int) error
 		}
 		s.unindexed = 0
 	}
+	s.dirty = true
 	s.unindexed += int(length)
 	s.size += length
 	s.next = last + 1
@@ -127,7 +133,7 @@ func (s *segment) account(h recordbatch.Batch, length int64, interval int) error
 }
 
 func (s *segment) noteTime(h recordbatch.Batch) {
-	if ts := h.MaxTimestamp(); ts > s.maxTs {
+	if ts := h.MaxTimestamp(); ts > s.maxTs && h.Count() > 0 { // an emptied batch keeps the time of what is gone
 		s.maxTs, s.maxTsLast = ts, h.LastOffset()
 	}
 }
@@ -187,7 +193,7 @@ func (s *segment) finish() error {
 	if err := s.indexTime(); err != nil {
 		return err
 	}
-	return errors.Join(s.offsets.finish(), s.times.finish())
+	return errors.Join(s.offsets.finish(), s.times.finish(), s.txns.closeFile())
 }
 
 // sync makes the segment durable. The lock is not held over the syncs, so that
@@ -200,7 +206,15 @@ func (s *segment) sync() (err error) {
 	}
 	err = errors.Join(s.offsets.write(), s.times.write())
 	var files []vfs.File
-	for _, r := range []*fileRef{s.file, s.offsets.file, s.times.file} {
+	for _, x := range []struct {
+		file  *fileRef
+		dirty *bool
+	}{{s.file, &s.dirty}, {s.offsets.file, &s.offsets.dirty}, {s.times.file, &s.times.dirty}} {
+		if !*x.dirty {
+			continue
+		}
+		*x.dirty = false // if the sync fails so does the log
+		r := x.file
 		f, perr := r.pin()
 		if perr != nil {
 			err = errors.Join(err, perr)
@@ -209,9 +223,13 @@ func (s *segment) sync() (err error) {
 		defer r.release()
 		files = append(files, f)
 	}
+	aborts := s.txns.count > 0
 	s.mu.Unlock()
 	for _, f := range files {
 		err = errors.Join(err, storageErr("sync", f.Name(), f.Sync()))
+	}
+	if aborts {
+		err = errors.Join(err, syncFile(s.fs, s.txns.path))
 	}
 	return err
 }
@@ -225,7 +243,7 @@ func (s *segment) close() error {
 	}
 	f := s.file
 	s.file = nil
-	return errors.Join(s.offsets.file.retire(), s.times.file.retire(), f.retire())
+	return errors.Join(s.offsets.file.retire(), s.times.file.retire(), s.txns.closeFile(), f.retire())
 }
 
 // view is what a reader needs of a segment, taken in one moment. Its file is pinned.

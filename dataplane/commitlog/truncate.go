@@ -33,19 +33,23 @@ func (l *Log) LowerRecoveryPoint(offset int64) error {
 // A batch that holds offset in its middle goes whole, and the log then ends where it
 // began; see LowerRecoveryPoint for what must come before.
 func (l *Log) TruncateTo(offset int64) (bool, error) {
+	l.shape.Lock()
+	defer l.shape.Unlock()
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if err := l.usable(); err != nil {
 		return false, err
 	}
 	if offset >= l.end.Load() {
-		return false, l.epochs.truncateEnd(offset)
+		l.epochs.truncateEnd(offset)
+		return false, nil
 	}
 	segs := l.segments()
 	if offset < segs[0].base {
 		return true, l.restartAt(offset)
 	}
 	l.cuts++
+	l.undecided.cut(offset)
 	i := find(segs, offset)
 	// Readers must not look above the cut any more.
 	l.end.Store(offset)
@@ -68,10 +72,12 @@ func (l *Log) TruncateTo(offset int64) (bool, error) {
 	l.end.Store(end)
 	l.start.Store(min(l.start.Load(), end))
 	l.recovery.Store(min(l.recovery.Load(), segs[i].next)) // a cut inside a gap is not on disk
-	if err := l.epochs.truncateEnd(end); err != nil {
+	l.epochs.truncateEnd(end)
+	if err := l.epochs.persist(); err != nil {
 		return true, l.fail(err)
 	}
-	if err := l.rebuildProducers(false); err != nil {
+	l.undecided.cut(end)
+	if err := l.rebuildProducers(end); err != nil {
 		return true, l.fail(err)
 	}
 	// Without this a power cut could bring the dropped files back.
@@ -81,6 +87,8 @@ func (l *Log) TruncateTo(offset int64) (bool, error) {
 // TruncateFullyAndStartAt drops everything and starts anew at offset; see
 // LowerRecoveryPoint, with 0, for what must come before.
 func (l *Log) TruncateFullyAndStartAt(offset int64) error {
+	l.shape.Lock()
+	defer l.shape.Unlock()
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if err := l.usable(); err != nil {
@@ -108,7 +116,9 @@ func (l *Log) restartAt(offset int64) error {
 	l.start.Store(offset)
 	l.end.Store(offset)
 	l.recovery.Store(offset)
-	l.producers = producers{}
+	l.producers, l.replayed = producers{}, offset
+	l.undecided.reset(offset)
+	l.lastAbort.Store(-1)
 	return l.fail(storageErr("sync", l.dir, l.fs.SyncDir(l.dir)))
 }
 
@@ -163,10 +173,14 @@ func (s *segment) cutAt(size, next int64) error {
 	}
 	s.size, s.next, s.unindexed, s.firstTs = size, next, 0, unknownTs
 	// An entry names the last offset of the batch at its position.
-	if err := s.offsets.truncate(func(e []byte) bool { return entryPos(e) < size }); err != nil {
+	// Kafka's may name the last offset of several batches that were appended in one.
+	if err := s.offsets.truncate(func(e []byte) bool { return entryPos(e) < size && s.base+entryOffset(e) < next }); err != nil {
 		return err
 	}
 	if err := s.times.truncate(func(e []byte) bool { return s.base+entryTimeOffset(e) < next }); err != nil {
+		return err
+	}
+	if err := s.txns.truncate(next); err != nil {
 		return err
 	}
 	return s.findLargestTime()
@@ -281,7 +295,7 @@ func (l *Log) keepSnapshots(offset int64) error {
 // cleanName tells whether a file is a leftover that the log removes when it opens.
 func cleanName(name string) bool {
 	switch filepath.Ext(name) {
-	case deletedSuffix, ".tmp", ".cleaned":
+	case deletedSuffix, ".tmp":
 		return true
 	}
 	return false

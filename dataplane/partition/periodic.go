@@ -117,7 +117,7 @@ func (m *Manager) forgetDeleted(d *commitlog.Dir) {
 	if m.offline(d) {
 		return
 	}
-	if err := errors.Join(m.writeRecoveryPoints(d), m.writeHighWatermark(d)); err != nil {
+	if err := errors.Join(m.writeRecoveryPoints(d), m.writeHighWatermark(d), m.writeCleaned(d)); err != nil {
 		m.failDir(d, err)
 	}
 }
@@ -162,14 +162,23 @@ func (m *Manager) shrinkAll() {
 	}
 }
 
-// retain deletes old segments, on followers too, and forgets idle producers.
+// expireProducers forgets idle idempotent producers, on followers too.
+func (m *Manager) expireProducers() {
+	now := m.now()
+	for _, p := range m.all() {
+		if !p.gone() {
+			p.log().ExpireProducers(now)
+		}
+	}
+}
+
+// retain deletes old segments, on followers too.
 func (m *Manager) retain() {
 	now := m.now()
 	for _, p := range m.all() {
 		if p.gone() {
 			continue
 		}
-		p.log().ExpireProducers(now)
 		n, err := p.log().DeleteOldSegments(now, p.HighWatermark())
 		if err != nil {
 			_ = p.broken(err)

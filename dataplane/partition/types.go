@@ -20,6 +20,9 @@ type TopicConfig struct {
 	Log commitlog.Config
 	// MinISR is min.insync.replicas, at least 1.
 	MinISR int
+	// MinCleanableRatio is min.cleanable.dirty.ratio, 0 to 1: how dirty a compacted log
+	// gets before it is cleaned.
+	MinCleanableRatio float64
 	// Validate has the topic's produce checks; NowMs, ProduceVersion and
 	// Coordinator are set per append.
 	Validate recordbatch.ValidateOptions
@@ -40,6 +43,9 @@ type Config struct {
 	// Topic gives the effective configuration of a topic. It is called when a
 	// log is opened and by UpdateTopicConfig, not per request.
 	Topic func(topic string) TopicConfig
+	// PrefetchTopics, if not nil, is told at the start for which topics Topic is about
+	// to be called, so that it can read many at once.
+	PrefetchTopics func(topics []string)
 	// Known reports whether the cluster's metadata has the partition; it decides
 	// between NOT_LEADER_OR_FOLLOWER and UNKNOWN_TOPIC_OR_PARTITION. Nil: never.
 	Known func(tp TopicPartition) bool
@@ -71,6 +77,8 @@ type Config struct {
 	FlushCheck time.Duration
 	// RetentionCheck is log.retention.check.interval.ms, default 5 min.
 	RetentionCheck time.Duration
+	// ProducerCheck is producer.id.expiration.check.interval.ms, default 10 min.
+	ProducerCheck time.Duration
 	// DeleteDelay is file.delete.delay.ms for the folders of deleted partitions, default 60 s.
 	DeleteDelay time.Duration
 	// RecoveryThreads is num.recovery.threads.per.data.dir, default 1.
@@ -81,6 +89,9 @@ type Config struct {
 	// MoveRate is replica.alter.log.dirs.io.max.bytes.per.second, all moves of a
 	// replica to another folder together; 0 or less: no limit.
 	MoveRate int64
+
+	// Cleaner has the settings of compaction.
+	Cleaner CleanerConfig
 
 	// Now is the wall clock, default time.Now.
 	Now func() time.Time
@@ -214,7 +225,8 @@ type FetchRequest struct {
 	MaxWait      time.Duration
 	MinBytes     int
 	MaxBytes     int
-	// ReadCommitted bounds at the last stable offset.
+	// ReadCommitted bounds a consumer at the last stable offset and has it told which
+	// transactions were aborted. It means nothing for a follower.
 	ReadCommitted bool
 	// AllowFollower lets a consumer read from a follower (Fetch v11+, KIP-392).
 	AllowFollower bool
@@ -246,6 +258,8 @@ type FetchResult struct {
 	// Leader and LeaderEpoch as in AppendResult.
 	Leader      int32
 	LeaderEpoch int32
+	// Aborted lists the aborted transactions with records in Slice, for ReadCommitted.
+	Aborted []commitlog.AbortedTransaction
 	// Slice has a Len of 0 when there is no data.
 	Slice commitlog.Slice
 }
