@@ -438,3 +438,13 @@ func TestACLListsAreComparedAndSet(t *testing.T) {
 		recv(t, seen, "removal")
 	}
 }
+
+func FuzzLogDirEvent(f *testing.F) {
+	f.Add([]byte(`{"version":1,"broker":7,"event":1}`))
+	f.Add([]byte(`{"broker":null}`))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		if id, err := DecodeLogDirEvent(data); (id < 0) != (err != nil) {
+			t.Errorf("%q: %d, %v", data, id, err)
+		}
+	})
+}
