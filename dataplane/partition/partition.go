@@ -89,6 +89,17 @@ func (p *Partition) Read(from int64, maxBytes int, upTo int64, minOneBatch bool)
 	}
 }
 
+// ReadCommitted is the same for Log().ReadCommitted.
+func (p *Partition) ReadCommitted(from int64, maxBytes int, upTo int64, minOneBatch bool) (commitlog.Slice, []commitlog.AbortedTransaction, error) {
+	for {
+		log := p.log()
+		s, aborted, err := log.ReadCommitted(from, maxBytes, upTo, minOneBatch)
+		if err == nil || p.log() == log {
+			return s, aborted, err
+		}
+	}
+}
+
 // remote is what a leader knows of another replica.
 type remote struct {
 	id            int32
@@ -107,7 +118,7 @@ func newPartition(m *Manager, tp TopicPartition, dir *commitlog.Dir, log *commit
 	p := &Partition{m: m, tp: tp, leaderID: -1, leaderEpoch: -1}
 	p.at.Store(&place{dir, log})
 	p.end = log.EndOffset()
-	p.hw = min(max(hw, log.StartOffset()), p.end)
+	p.setHighWatermark(min(max(hw, log.StartOffset()), p.end))
 	p.savedStart = log.StartOffset()
 	return p
 }
@@ -127,6 +138,13 @@ func (p *Partition) HighWatermark() int64 {
 	p.state.Lock()
 	defer p.state.Unlock()
 	return p.hw
+}
+
+// LastStableOffset is where readers of committed data end.
+func (p *Partition) LastStableOffset() int64 {
+	p.state.Lock()
+	defer p.state.Unlock()
+	return p.lastStable()
 }
 
 // EndOffset is the offset of the next record.
@@ -220,8 +238,22 @@ func (p *Partition) advance(now time.Time) bool {
 	if hw <= p.hw {
 		return false
 	}
-	p.hw = hw
+	p.setHighWatermark(hw)
 	return true
+}
+
+// setHighWatermark tells the log, too, before anybody can be woken by it. With
+// state held.
+func (p *Partition) setHighWatermark(hw int64) {
+	p.hw = hw
+	p.log().SetHighWatermark(hw)
+}
+
+// lastStable is the last stable offset: below it every transaction is decided and
+// committed. With state held: so the log is asked after the high watermark was
+// read, and what it says holds for it.
+func (p *Partition) lastStable() int64 {
+	return min(p.hw, max(p.log().FirstUnstableOffset(), p.log().StartOffset()))
 }
 
 // maximalISR is the set that acknowledgements count: the committed one, with
