@@ -117,10 +117,7 @@ func (l *Log) load(o OpenOptions) error {
 func (l *Log) listSegments() (files []vfs.Info, bases []int64, err error) {
 	files, err = l.fs.ReadDir(l.dir)
 	if errors.Is(err, fs.ErrNotExist) {
-		if err := l.fs.MkdirAll(l.dir); err != nil {
-			return nil, nil, storageErr("mkdir", l.dir, err)
-		}
-		return nil, nil, storageErr("sync", filepath.Dir(l.dir), l.fs.SyncDir(filepath.Dir(l.dir)))
+		return nil, nil, storageErr("mkdir", l.dir, vfs.MkdirAllDurable(l.fs, l.dir))
 	}
 	if err != nil {
 		return nil, nil, storageErr("list", l.dir, err)

@@ -24,7 +24,7 @@ func (l *Log) LowerRecoveryPoint(offset int64) error {
 	if err != nil {
 		return err
 	}
-	l.cuts++ // a flush that is under way must not raise it again
+	l.cuts++                                               // a flush that is under way must not raise it again
 	l.recovery.Store(min(l.recovery.Load(), offset, next)) // a cut inside a gap is not on disk
 	return nil
 }
