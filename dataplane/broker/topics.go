@@ -109,13 +109,14 @@ func (t *topicConfigs) parse(topic string, overrides map[string]string) partitio
 	}
 	return partition.TopicConfig{
 		Log: commitlog.Config{
-			SegmentBytes: int32(c.SegmentBytes), SegmentAge: c.SegmentAge, SegmentJitter: c.SegmentJitter,
+			SegmentBytes: int32(c.SegmentBytes), SegmentAge: segmentAge(&c), SegmentJitter: c.SegmentJitter,
 			SegmentIndexBytes: int32(c.SegmentIndexBytes), IndexIntervalBytes: intervalOf(c.IndexIntervalBytes),
 			RetentionAge: forever(c.Retention), RetentionBytes: c.RetentionBytes, KeepForever: !c.Delete,
+			Compact: c.Compact, DeleteRetention: c.DeleteRetention, MinCompactionLag: c.MinCompactionLag, MaxCompactionLag: boundOf(c.MaxCompactionLag),
 			FlushMessages: c.FlushMessages, FlushAge: flushAge(c.FlushInterval), Preallocate: c.Preallocate,
 			DeleteDelay: atLeastTick(c.FileDeleteDelay), ProducerExpiry: t.broker.ProducerIDExpiration,
 		},
-		MinISR: c.MinISR,
+		MinISR: c.MinISR, MinCleanableRatio: c.MinCleanableRatio,
 		Validate: recordbatch.ValidateOptions{
 			MaxMessageBytes: c.MaxMessageBytes, LogAppendTime: c.LogAppendTime, Compacted: c.Compact,
 			BeforeMaxMs: boundMs(c.TimestampBeforeMax), AfterMaxMs: boundMs(c.TimestampAfterMax),
@@ -144,6 +145,23 @@ func intervalOf(n int) int32 {
 		return -1 // an entry for every batch
 	}
 	return int32(n)
+}
+
+// segmentAge is when a segment is closed: max.compaction.lag.ms counts for records in
+// the active one, too, which is not compacted.
+func segmentAge(c *config.Topic) time.Duration {
+	if c.Compact {
+		return min(c.SegmentAge, c.MaxCompactionLag)
+	}
+	return c.SegmentAge
+}
+
+// boundOf is 0 for a time without bound.
+func boundOf(d time.Duration) time.Duration {
+	if d == config.Forever {
+		return 0
+	}
+	return d
 }
 
 func forever(d time.Duration) time.Duration {
