@@ -3,7 +3,6 @@ package recordbatch
 import (
 	"errors"
 	"io"
-	"math"
 )
 
 var (
@@ -75,8 +74,14 @@ func (c *cursor) byte() byte {
 	return b
 }
 
-// varint reads a zigzag varint of up to 10 bytes.
-func (c *cursor) varint() int64 {
+// varint reads a zigzag varint of 64 bits, up to 10 bytes.
+func (c *cursor) varint() int64 { return c.zigzag(63, 1) }
+
+// varint32 reads a zigzag varint of 32 bits, up to 5 bytes: Kafka's consumer takes no more.
+func (c *cursor) varint32() int32 { return int32(c.zigzag(28, 15)) }
+
+// zigzag reads a varint whose last byte, at the shift named, may be at most most.
+func (c *cursor) zigzag(last uint, most byte) int64 {
 	// Nearly all have one or two bytes, and lie whole in buf.
 	if b := c.buf; len(b) >= 2 {
 		switch {
@@ -92,9 +97,9 @@ func (c *cursor) varint() int64 {
 		}
 	}
 	var u uint64
-	for shift := uint(0); shift < 70; shift += 7 {
+	for shift := uint(0); shift <= last; shift += 7 {
 		b := c.byte()
-		if shift == 63 && b > 1 {
+		if shift == last && b > most {
 			break
 		}
 		u |= uint64(b&0x7f) << shift
@@ -104,15 +109,6 @@ func (c *cursor) varint() int64 {
 	}
 	c.fail(errVarint)
 	return 0
-}
-
-func (c *cursor) varint32() int32 {
-	v := c.varint()
-	if v < math.MinInt32 || v > math.MaxInt32 {
-		c.fail(errVarint)
-		return 0
-	}
-	return int32(v)
 }
 
 func (c *cursor) skip(n int64) {
@@ -155,11 +151,8 @@ type head struct {
 // length reads a record's length.
 func (c *cursor) length() int64 {
 	n := int64(c.varint32())
-	switch {
-	case n < 0:
+	if n < 0 {
 		c.fail(errRecord)
-	case c.d != nil && (n > MaxRecord || n > c.left+int64(len(c.buf))):
-		c.fail(errTooLarge)
 	}
 	return n
 }
@@ -170,7 +163,11 @@ func (c *cursor) record() head {
 	if c.err != nil {
 		return head{}
 	}
-	return c.body(c.pos+n, nil)
+	h := c.body(c.pos+n, nil)
+	if n > MaxRecord && c.d != nil {
+		c.fail(errTooLarge)
+	}
+	return h
 }
 
 // body reads a record that ends at end, into out if that is not nil (then buf must

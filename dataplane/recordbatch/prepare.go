@@ -124,6 +124,9 @@ func only(records []byte) (Batch, error) {
 	}
 	switch _, _, err := Next(rest); {
 	case errors.Is(err, ErrShort):
+		if len(rest) >= LogOverhead && int32(be.Uint32(rest[offLength:])) < minLength {
+			return nil, refuse(kerr.CorruptMessage, "behind the batch: length %d", int32(be.Uint32(rest[offLength:])))
+		}
 		return b, nil
 	case errors.Is(err, ErrCorrupt):
 		return nil, refuse(kerr.CorruptMessage, "behind the batch: %v", err)

@@ -36,6 +36,10 @@ func (g *gatherer) next(c *cursor) []byte {
 		c.fail(errRecordEOF)
 		return nil
 	}
+	if n > MaxRecord {
+		c.fail(errTooLarge)
+		return nil
+	}
 	if n > smallRecord {
 		acquire(recordBudget, n)
 		g.held = n
