@@ -34,7 +34,10 @@ type decoder struct {
 	sn    snappyReader
 }
 
-var decoders [5]sync.Pool // by codec
+var (
+	decoders  [5]sync.Pool // by codec
+	largeZstd sync.Pool
+)
 
 // decoderUse is how many bytes of memory a decoder of b takes, as a lane counts
 // it. A payload that breaks its format, or takes more than largeBudget, is an error.
@@ -50,6 +53,9 @@ func (b Batch) decoderUse() (int64, error) {
 		return int64(n), err
 	case CodecZstd:
 		n, err := zstdWindow(b.Payload())
+		if n > smallUse {
+			return largeBudget, err // one at a time, so that one decoder serves all
+		}
 		return int64(n), err
 	}
 	return 0, errCodec
@@ -59,8 +65,11 @@ func (b Batch) decoderUse() (int64, error) {
 // holds a place of a lane for use, which decoderUse told.
 func newDecoder(c Codec, payload []byte, use int64) (*decoder, error) {
 	var d *decoder
-	if use <= smallUse {
+	switch {
+	case use <= smallUse:
 		d, _ = decoders[c].Get().(*decoder)
+	case c == CodecZstd:
+		d, _ = largeZstd.Get().(*decoder)
 	}
 	if d == nil {
 		d = &decoder{codec: c}
@@ -124,13 +133,12 @@ func (d *decoder) next() ([]byte, error) {
 }
 
 func (d *decoder) release() {
-	if d.use > smallUse {
-		if d.zs != nil {
-			d.zs.Close()
-		}
-		return
-	}
 	d.src.Reset(nil)
 	d.sn.src, d.lz.src = nil, nil
-	decoders[d.codec].Put(d)
+	switch {
+	case d.use <= smallUse:
+		decoders[d.codec].Put(d)
+	case d.codec == CodecZstd:
+		largeZstd.Put(d)
+	}
 }

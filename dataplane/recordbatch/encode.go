@@ -29,12 +29,15 @@ type encoder struct {
 }
 
 // encoders by codec and class; the states of one class serve any level of it.
-var encoders [5][24]sync.Pool
+var encoders [5][10]sync.Pool
 
 func encoderClass(c Codec, level int) int {
 	switch c {
 	case CodecGzip:
-		return min(max(level, -1), 9) + 1
+		if level < 1 || level > 9 {
+			return 6 // zlib's default; the library's own is another
+		}
+		return level
 	case CodecZstd:
 		return int(zstdClass(level))
 	}
@@ -62,7 +65,7 @@ func (e *encoder) restart(out []byte) {
 	switch e.codec {
 	case CodecGzip:
 		if e.gz == nil {
-			w, err := gzip.NewWriterLevel(nil, encoderClass(CodecGzip, e.level)-1)
+			w, err := gzip.NewWriterLevel(nil, encoderClass(CodecGzip, e.level))
 			if err != nil {
 				panic("BUG: gzip level: " + err.Error())
 			}

@@ -38,7 +38,7 @@ func Prepare(records []byte, o ValidateOptions) (Batch, Info, error) {
 // convert checks the records, and brings the batch into the form that can be stored.
 // Everything is unfolded once, and folded anew as it comes. The caller holds a
 // place for use.
-func convert(b Batch, use int64, o *ValidateOptions) (Batch, Info, error) {
+func convert(b Batch, use int64, o *ValidateOptions) (_ Batch, info Info, err error) {
 	codec, level := b.Codec(), b.Codec().DefaultLevel()
 	var e *encoder
 	var buf *[]byte
@@ -48,14 +48,18 @@ func convert(b Batch, use int64, o *ValidateOptions) (Batch, Info, error) {
 			limit = o.MaxMessageBytes
 		}
 		buf = outputs.Get().(*[]byte)
-		var err error
 		e, err = newEncoder(codec, level, (*buf)[:HeaderSize], limit)
 		return err
 	}
 	defer func() {
-		if e != nil {
-			e.release()
+		if e == nil {
+			return
 		}
+		if err != nil {
+			*buf = e.out
+			(&Info{buf: buf}).Recycle()
+		}
+		e.release()
 	}()
 	if o.recodes(b) {
 		codec, level = o.Codec, o.Level
@@ -63,8 +67,7 @@ func convert(b Batch, use int64, o *ValidateOptions) (Batch, Info, error) {
 			return nil, Info{}, unreadable(b, err)
 		}
 	}
-	info, err := unfold(b, o, use, e)
-	if err != nil || !info.Rewrite {
+	if info, err = unfold(b, o, use, e); err != nil || !info.Rewrite {
 		return b, info, err
 	}
 	var out Batch
@@ -96,13 +99,17 @@ func copied(b Batch, e *encoder) (Batch, error) {
 	return sealed(b, e)
 }
 
+// maxOutput is the largest buffer that is kept for the next batch; the pool forgets it
+// when it has not been used for two collections.
+const maxOutput = 32 << 20
+
 // outputs are buffers of rewritten batches.
 var outputs = sync.Pool{New: func() any { b := make([]byte, HeaderSize, 64<<10); return &b }}
 
 // Recycle gives back the memory of the batch that Prepare returned with this, if
 // it had to be made: the batch must not be used afterwards.
 func (i *Info) Recycle() {
-	if i.buf != nil && cap(*i.buf) <= 4<<20 {
+	if i.buf != nil && cap(*i.buf) <= maxOutput {
 		outputs.Put(i.buf)
 	}
 	i.buf = nil

@@ -8,8 +8,8 @@ import (
 )
 
 // Limits of zstd windows in bytes. Above smallZstdWindow (levels 20 and up on large
-// input) a decoder is charged to the budget of large ones; above largeZstdWindow,
-// where zstd's own decoder and so Kafka's consumer stops, a frame is refused.
+// input) a lane decodes one at a time; above largeZstdWindow, where zstd's own
+// decoder and so Kafka's consumer stops, a frame is refused.
 const (
 	smallZstdWindow = 8 << 20
 	largeZstdWindow = 128 << 20
