@@ -7,6 +7,7 @@ import (
 	"io"
 	"math"
 	"testing"
+	"time"
 
 	"github.com/klauspost/compress/gzip"
 	"github.com/klauspost/compress/snappy"
@@ -51,7 +52,7 @@ func readByFranz(b Batch) ([]string, error) {
 		for _, h := range r.Headers {
 			hs = append(hs, Header{h.Key, h.Value})
 		}
-		out = append(out, show(Record{r.Offset, r.Timestamp.UnixMilli(), r.Key, r.Value, hs}))
+		out = append(out, show(Record{r.Offset, r.Timestamp.UnixNano(), r.Key, r.Value, hs}))
 	}
 	return out, fp.Err
 }
@@ -191,9 +192,15 @@ func accept(t *testing.T, in []byte, o ValidateOptions) {
 	if err != nil || len(ours) != int(info.Records) {
 		t.Fatalf("taken, but %d of %d are read: %v", len(ours), info.Records, err)
 	}
-	theirs, err := readByFranz(b)
-	if err != nil || !sameLines(ours, theirs) {
-		t.Fatalf("franz-go reads (%v)\n%q, we\n%q", err, theirs, ours)
+	// franz-go has times in nanoseconds, which wrap.
+	var nano []string
+	err = Records(b, func(r Record) error {
+		r.Timestamp = time.Unix(0, r.Timestamp*int64(time.Millisecond)).UnixNano()
+		nano = append(nano, show(r))
+		return nil
+	})
+	if theirs, terr := readByFranz(b); err != nil || terr != nil || !sameLines(nano, theirs) {
+		t.Fatalf("franz-go reads (%v)\n%q, we\n%q", terr, theirs, nano)
 	}
 	// What went in has the same records, but for offsets and a stamped time.
 	if before.IsLogAppendTime() != o.LogAppendTime {
@@ -246,6 +253,9 @@ func FuzzDecoder(f *testing.F) {
 			if err != nil || len(got) > limit {
 				return
 			}
+		}
+		if b.Codec() == CodecSnappy && len(got) == 0 {
+			return // franz-go takes a header alone for a block; no batch has no records
 		}
 		want, err := reference(b.Codec(), payload)
 		if err != nil || !bytes.Equal(got, want) {

@@ -67,6 +67,9 @@ func (s *snappyReader) reset(src []byte) error {
 		if len(src) < xerialHeader {
 			return io.ErrUnexpectedEOF
 		}
+		if int32(be.Uint32(src[len(xerialMagic):])) < 1 {
+			return errSnappy
+		}
 		src = src[xerialHeader:]
 	}
 	s.src = src
@@ -75,9 +78,6 @@ func (s *snappyReader) reset(src []byte) error {
 
 // block takes the next block off, still compressed.
 func (s *snappyReader) block() ([]byte, error) {
-	for s.framed && len(s.src) >= xerialHeader && bytes.HasPrefix(s.src, xerialMagic) {
-		s.src = s.src[xerialHeader:] // streams one behind the other
-	}
 	block := s.src
 	switch {
 	case len(s.src) == 0:
