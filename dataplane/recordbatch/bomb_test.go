@@ -127,11 +127,11 @@ func TestBombsAreRefusedInFlatMemory(t *testing.T) {
 				return err
 			},
 			"many at once": func() error {
-				return together(32, func() error { _, err := Validate(b, ValidateOptions{MaxDecompressed: 20 << 20}); return err })
+				return together(16, func() error { _, err := Validate(b, ValidateOptions{MaxDecompressed: 12 << 20}); return err })
 			},
 			"recompressed, many at once": func() error {
-				return together(16, func() error {
-					_, _, err := Prepare(b, ValidateOptions{Recompress: true, Codec: (b.Codec() + 1) % 5, Level: 3, MaxMessageBytes: 11 << 20, MaxDecompressed: 20 << 20})
+				return together(8, func() error {
+					_, _, err := Prepare(b, ValidateOptions{Recompress: true, Codec: (b.Codec() + 1) % 5, Level: 3, MaxMessageBytes: 11 << 20, MaxDecompressed: 12 << 20})
 					return err
 				})
 			},
@@ -177,7 +177,7 @@ func TestReadersOfLargeRecordsShareABound(t *testing.T) {
 	for _, c := range []Codec{CodecGzip, CodecZstd} {
 		b := build(t, withCodec(c), []Record{{Value: value}, {Value: value[:2<<20]}})
 		peak := peakHeap(func() {
-			_ = together(16, func() error {
+			_ = together(8, func() error {
 				n := 0
 				err := Records(b, func(r Record) error { n += len(r.Value); return nil })
 				if err != nil || n != 50<<20 {

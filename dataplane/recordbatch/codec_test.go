@@ -77,8 +77,8 @@ func linkedLZ4(p []byte) []byte {
 
 func TestEachCodecsEncoderIsReadByEveryReader(t *testing.T) {
 	for _, c := range codecs[1:] {
-		for _, level := range []int{-131072, -5, -1, 0, 1, 3, 6, 9, 12, 17, 22} {
-			for _, n := range []int{1, 100, snappyBlock, lz4BlockSize, lz4BlockSize + 1, 300_000} {
+		for _, level := range []int{-131072, -1, 1, 3, 9, 17, 22} {
+			for _, n := range []int{1, 100, snappyBlock, lz4BlockSize, lz4BlockSize + 1, 150_000} {
 				want := texts(n)
 				e, err := newEncoder(c, level, []byte("header"), 1<<30)
 				if err != nil {
@@ -144,7 +144,7 @@ func TestAnEncoderStopsAtItsLimit(t *testing.T) {
 }
 
 func TestLZ4FramesOfEveryKindThatKafkaReads(t *testing.T) {
-	p := texts(700_000)
+	p := texts(300_000)
 	for _, size := range []lz4.BlockSize{lz4.Block64Kb, lz4.Block256Kb, lz4.Block1Mb, lz4.Block4Mb} {
 		for k := range 8 {
 			frame := lz4Frame(t, p, lz4.BlockSizeOption(size), lz4.ChecksumOption(k&1 > 0), lz4.BlockChecksumOption(k&2 > 0), lz4.SizeOption(uint64(k>>2*len(p))))
