@@ -58,7 +58,7 @@ fuzz: ## every fuzz target of the data plane, FUZZTIME each (1m)
 	@mkdir -p $(BIN); failed=0; \
 	for pkg in $$($(GO) list ./dataplane/...); do \
 		for f in $$($(GO) test -list '^Fuzz' $$pkg | grep '^Fuzz'); do \
-			if $(GO) test -run '^$$' -fuzz "^$$f$$" -fuzztime $(FUZZTIME) -parallel 1 $$pkg >$(BIN)/fuzz.log 2>&1; then \
+			if $(GO) test -run '^$$' -fuzz "^$$f$$" -fuzztime $(FUZZTIME) -fuzzminimizetime 5s -parallel 1 $$pkg >$(BIN)/fuzz.log 2>&1; then \
 				echo "ok    $$f ($$pkg): $$(grep -o 'execs: [0-9]*' $(BIN)/fuzz.log | tail -1)"; \
 			else \
 				echo "FOUND $$f ($$pkg)"; cat $(BIN)/fuzz.log; failed=1; \
