@@ -63,7 +63,7 @@ type cleaner struct {
 	busy  map[*Partition]bool
 	bad   map[*Partition]error
 	whole map[*Partition]bool // to be cleaned once more, dirty or not
-	stats CleanerStats // what is counted, not what is asked for anew
+	stats CleanerStats        // what is counted, not what is asked for anew
 }
 
 func (c *cleaner) init(m *Manager) {
