@@ -77,6 +77,8 @@ type Broker struct {
 	RecoveryPointInterval      time.Duration // log.flush.offset.checkpoint.interval.ms
 	LogStartInterval           time.Duration // log.flush.start.offset.checkpoint.interval.ms
 	RecoveryThreadsPerDir      int
+	MoveThreads                int   // num.replica.alter.log.dirs.threads, 0: one a folder
+	MoveRate                   int64 // replica.alter.log.dirs.io.max.bytes.per.second
 	ProducerIDExpiration       time.Duration
 	ProducerIDExpirationCheck  time.Duration
 	TransactionMaxTimeout      time.Duration
@@ -283,6 +285,10 @@ func (b *Broker) fill(r *reader) {
 	b.RecoveryPointInterval = r.ms("log.flush.offset.checkpoint.interval.ms")
 	b.LogStartInterval = r.ms("log.flush.start.offset.checkpoint.interval.ms")
 	b.RecoveryThreadsPerDir = r.int("num.recovery.threads.per.data.dir")
+	if r.text("num.replica.alter.log.dirs.threads") != "" {
+		b.MoveThreads = r.int("num.replica.alter.log.dirs.threads")
+	}
+	b.MoveRate = r.num("replica.alter.log.dirs.io.max.bytes.per.second")
 	b.ProducerIDExpiration = r.ms("producer.id.expiration.ms")
 	b.ProducerIDExpirationCheck = r.ms("producer.id.expiration.check.interval.ms")
 	b.TransactionMaxTimeout = r.ms("transaction.max.timeout.ms")
