@@ -211,6 +211,10 @@ func TestOlderTimestampBound(t *testing.T) {
 		t.Fatalf("%+v", topic)
 	}
 	topic, _ = b.Topic(map[string]string{"message.timestamp.difference.max.ms": "5", "message.timestamp.before.max.ms": "9"})
+	if topic.TimestampBeforeMax != 9*time.Millisecond || topic.TimestampAfterMax != 5*time.Millisecond {
+		t.Fatalf("%+v", topic)
+	}
+	topic, _ = b.Topic(map[string]string{"message.timestamp.before.max.ms": "9"})
 	if topic.TimestampBeforeMax != 9*time.Millisecond || topic.TimestampAfterMax != time.Hour {
 		t.Fatalf("%+v", topic)
 	}
