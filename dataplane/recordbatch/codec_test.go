@@ -77,7 +77,7 @@ func linkedLZ4(p []byte) []byte {
 
 func TestEachCodecsEncoderIsReadByEveryReader(t *testing.T) {
 	for _, c := range codecs[1:] {
-		for _, level := range []int{-131072, -1, 1, 3, 9, 17, 22} {
+		for _, level := range []int{-131072, 1, 3, 9, 22} {
 			for _, n := range []int{1, 100, snappyBlock, lz4BlockSize, lz4BlockSize + 1, 150_000} {
 				want := texts(n)
 				e, err := newEncoder(c, level, []byte("header"), 1<<30)
@@ -151,8 +151,8 @@ func TestLZ4FramesOfEveryKindThatKafkaReads(t *testing.T) {
 			if got, err := unfoldAll(CodecLZ4, frame); err != nil || !bytes.Equal(got, p) {
 				t.Errorf("block size %d, kind %d: %d bytes, %v", size, k, len(got), err)
 			}
-			for cut := range 30 {
-				if _, err := unfoldAll(CodecLZ4, frame[:len(frame)-1-cut*len(frame)/31]); err == nil {
+			for cut := range 6 {
+				if _, err := unfoldAll(CodecLZ4, frame[:len(frame)-1-cut*len(frame)/7]); err == nil {
 					t.Errorf("kind %d: a cut frame was read", k)
 				}
 			}
