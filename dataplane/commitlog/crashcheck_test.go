@@ -293,6 +293,10 @@ func (m *model) closeGap(l *Log) {
 		onDisk = max(onDisk, m.batches[n-1].NextOffset())
 	}
 	m.end = min(m.end, onDisk)
+	// An empty segment gave way to one that begins with its first batch.
+	if base := l.segments()[0].base; !m.has(m.start, base) {
+		m.start = max(m.start, base)
+	}
 	m.start = min(m.start, m.end)
 }
 
