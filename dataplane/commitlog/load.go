@@ -239,7 +239,7 @@ func (l *Log) loadSegments(bases []int64, o OpenOptions) error {
 // records between others, which no leader ever sends again. A jump that no segment
 // could hold was made by a follower.
 func (l *Log) holeBefore(s *segment, next int64, o OpenOptions) bool {
-	return next <= o.CleanedUpTo || next-1-s.base > math.MaxInt32
+	return next <= o.CleanedUpTo || next-s.next > math.MaxInt32/2
 }
 
 // dropBases removes segments behind a torn one.
