@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"math"
+	"slices"
 	"testing"
 	"time"
 
@@ -51,6 +52,11 @@ func (m *model) truncate(offset int64) {
 			delete(m.sent, id)
 		}
 	}
+}
+
+// forget drops the batches below offset.
+func (m *model) forget(offset int64) {
+	m.batches = slices.DeleteFunc(m.batches, func(b recordbatch.Batch) bool { return b.LastOffset() < offset })
 }
 
 func (m *model) gapAtStart() bool {
@@ -206,9 +212,7 @@ func TestLogBehavesLikeAModel(t *testing.T) {
 					t.Fatalf("start went from %d to %d with high watermark %d", before, s, hw)
 				}
 				m.start = l.StartOffset()
-				for len(m.batches) > 0 && m.batches[0].LastOffset() < l.segments()[0].base {
-					m.batches = m.batches[1:]
-				}
+				m.forget(l.segments()[0].base)
 				_, err = l.RemoveDeleted(time.Now())
 				must(t, err)
 			},
@@ -216,10 +220,12 @@ func TestLogBehavesLikeAModel(t *testing.T) {
 			"clean start": func(t *rapid.T) {
 				reopen(true)
 				m.closeGap(l)
+				m.forget(l.segments()[0].base)
 			},
 			"kill": func(t *rapid.T) {
 				reopen(false)
 				m.closeGap(l)
+				m.forget(l.segments()[0].base)
 			},
 			"": func(t *rapid.T) {
 				checkAgainst(t, l, m)
