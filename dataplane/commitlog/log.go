@@ -244,10 +244,19 @@ func (l *Log) Close() error {
 	}
 	if ferr == nil {
 		end := l.end.Load()
-		ferr = errors.Join(l.active().finish(), l.active().sync(), writeSnapshot(l.fs, l.dir, end, &l.producers, true),
+		ferr = errors.Join(l.active().finish(), l.active().sync(), l.lastSnapshot(end),
 			l.keepSnapshots(end), storageErr("sync", l.dir, l.fs.SyncDir(l.dir)))
 	}
 	return errors.Join(ferr, l.closeSegments())
+}
+
+// lastSnapshot writes the producers as of the end. A log that holds nothing gets
+// none, as in Kafka.
+func (l *Log) lastSnapshot(end int64) error {
+	if end == l.segments()[0].base && len(l.producers.byID) == 0 {
+		return nil
+	}
+	return writeSnapshot(l.fs, l.dir, end, &l.producers, true)
 }
 
 // Delete closes without flushing and removes the folder.
