@@ -226,6 +226,7 @@ func (b *Broker) openLogs(ctx context.Context) error {
 		ISR:   b.isr, Fetchers: b.fetchers, Wheel: b.wheel, Hooks: b.hooks(),
 		ReplicaLagTimeMax: b.cfg.ReplicaLagTimeMax, HighWatermarkCheckpoint: b.cfg.HighWatermarkCheckpointInterval,
 		RecoveryCheckpoint: b.cfg.RecoveryPointInterval, RetentionCheck: b.cfg.RetentionCheckInterval,
+		ProducerCheck:   b.cfg.ProducerIDExpirationCheck,
 		DeleteDelay:     max(topicDefaults.FileDeleteDelay, time.Second), // looked at as often: not more than each second
 		RecoveryThreads: b.cfg.RecoveryThreadsPerDir, Logger: b.log,
 	})

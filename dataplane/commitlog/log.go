@@ -10,7 +10,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"penstock/dataplane/recordbatch"
 	"penstock/dataplane/vfs"
 )
 
@@ -28,6 +27,8 @@ type Log struct {
 	recovery   atomic.Int64
 	segs       atomic.Pointer[[]*segment]
 	epochs     *epochs
+	undecided  undecided
+	lastAbort  atomic.Int64 // no abort marker lies above it; -1 if there is none
 	closed     atomic.Bool
 
 	flushMu sync.Mutex // one flush at a time; taken before mu
@@ -35,6 +36,7 @@ type Log struct {
 	mu        sync.Mutex
 	cfg       Config
 	producers producers
+	replayed  int64         // while the log is opened: up to where producers goes
 	failed    error         // a failed write or sync that leaves the files in doubt
 	cuts      int           // number of truncations, so that a flush notices one
 	dirDirty  bool          // names were made that are not yet durable
@@ -296,17 +298,4 @@ func (l *Log) background(f func()) {
 		return
 	}
 	l.wg.Go(f)
-}
-
-// batchesOf calls fn for each batch.
-func batchesOf(batches []byte, fn func(b recordbatch.Batch) error) error {
-	for b, err := range recordbatch.Split(batches) {
-		if err != nil {
-			return err
-		}
-		if err := fn(b); err != nil {
-			return err
-		}
-	}
-	return nil
 }

@@ -21,7 +21,10 @@ import (
 // byte quota; the reply goes out at once and the connection is muted after it
 // (KIP-219). From v10 the reply names the current leader (KIP-951).
 //
-// Transactions are not served yet: a transactional id or batch is refused.
+// Transactions are not served yet: there is no coordinator that could say whether
+// a partition belongs to a transaction, so each transactional batch is answered as
+// one that was not added (INVALID_TXN_STATE). As in Kafka the right to the
+// transactional id is asked for first, and only where there is such a batch.
 func (h *Handler) produce(r *listener.Request) {
 	req := r.Body.(*kmsg.ProduceRequest)
 	resp := req.ResponseKind().(*kmsg.ProduceResponse)
@@ -31,7 +34,8 @@ func (h *Handler) produce(r *listener.Request) {
 	switch {
 	case req.Acks < -1 || req.Acks > 1:
 		bad = kerr.InvalidRequiredAcks
-	case req.TransactionID != nil:
+	case req.TransactionID != nil && anyTransactional(req) &&
+		!h.authorize(r, kmsg.ACLOperationWrite, kmsg.ACLResourceTypeTransactionalId, *req.TransactionID):
 		bad = kerr.TransactionalIDAuthorizationFailed
 	}
 	n := 0
@@ -57,7 +61,7 @@ func (h *Handler) produce(r *listener.Request) {
 			*rp = kmsg.NewProduceResponseTopicPartition()
 			rp.Partition, rp.BaseOffset, rp.LogAppendTime, rp.LogStartOffset = p.Partition, -1, -1, -1
 			err := err
-			if b := recordbatch.Batch(p.Records); err == nil && len(b) >= recordbatch.HeaderSize && b.IsTransactional() {
+			if err == nil && transactional(p.Records) {
 				err = kerr.InvalidTxnState
 			}
 			if err != nil {
@@ -100,6 +104,21 @@ func (h *Handler) produce(r *listener.Request) {
 	// The batches are in the log, or refused: a wait for replicas must not hold
 	// the memory that the replicas' own requests may need.
 	r.ReleaseBody()
+}
+
+func transactional(records []byte) bool {
+	return len(records) >= recordbatch.HeaderSize && recordbatch.Batch(records).IsTransactional()
+}
+
+func anyTransactional(req *kmsg.ProduceRequest) bool {
+	for i := range req.Topics {
+		for j := range req.Topics[i].Partitions {
+			if transactional(req.Topics[i].Partitions[j].Records) {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 func answerAppend(rp *kmsg.ProduceResponseTopicPartition, a *partition.AppendResult) {

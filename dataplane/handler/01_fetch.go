@@ -7,6 +7,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"penstock/dataplane/commitlog"
 	"penstock/dataplane/fetchsession"
 	"penstock/dataplane/listener"
 	"penstock/dataplane/partition"
@@ -50,7 +51,7 @@ func (h *Handler) fetch(r *listener.Request) {
 		minBytes = min(minBytes, maxBytes)
 	}
 	parts := session.Parts()
-	x := &fetching{h: h, r: r, session: session, follower: follower, readCommitted: req.IsolationLevel == 1}
+	x := &fetching{h: h, r: r, session: session, follower: follower, readCommitted: req.IsolationLevel == 1 && !follower}
 	x.answers = make([]protocol.FetchPartition, len(parts))
 	ask := make([]partition.FetchPart, 0, len(parts))
 	allowed := map[string]bool{} // a session may name thousands of partitions of few topics
@@ -117,8 +118,8 @@ type fetching struct {
 	r        *listener.Request
 	session  *fetchsession.Context
 	follower bool
-	// readCommitted replies name the aborted transactions, of which there are none
-	// yet, instead of leaving the list out.
+	// readCommitted replies name the aborted transactions, if only by an empty list,
+	// instead of leaving the list out.
 	readCommitted bool
 	answers       []protocol.FetchPartition // in the order of the session's parts
 	asked         []int                     // which of them the log was asked for
@@ -140,7 +141,7 @@ func (x *fetching) done(results []partition.FetchResult) {
 			a.LeaderID, a.LeaderEpoch = res.Leader, res.LeaderEpoch
 		}
 		if x.readCommitted && res.Err == nil {
-			a.AbortedTransactions = []kmsg.FetchResponseTopicPartitionAbortedTransaction{}
+			a.AbortedTransactions = abortedList(res.Aborted)
 		}
 		if res.Slice.Len > 0 {
 			a.Records = protocol.Chunk{File: res.Slice.File, Pos: res.Slice.Pos, Len: res.Slice.Len}
@@ -184,6 +185,15 @@ func (x *fetching) done(results []partition.FetchResult) {
 		sent = func(n int64) { x.h.Fetched(principal, n, 0) }
 	}
 	x.r.ReplyFetch(resp, closeAll, sent)
+}
+
+// abortedList is never nil: null would say that the reader did not ask.
+func abortedList(aborted []commitlog.AbortedTransaction) []kmsg.FetchResponseTopicPartitionAbortedTransaction {
+	out := make([]kmsg.FetchResponseTopicPartitionAbortedTransaction, len(aborted))
+	for i, a := range aborted {
+		out[i].ProducerID, out[i].FirstOffset = a.ProducerID, a.FirstOffset
+	}
+	return out
 }
 
 // addLeaders names the brokers that lead what was asked for here in vain.

@@ -133,10 +133,16 @@ func (d *delayedFetch) read(results []FetchResult, first bool) (bytes int, now b
 		if v.bound <= part.Offset || (limit == 0 && !minOne) {
 			continue
 		}
-		s, err := p.log.Read(part.Offset, limit, v.bound, minOne)
+		var s commitlog.Slice
+		var err error
+		if v.committedOnly {
+			s, r.Aborted, err = p.log.ReadCommitted(part.Offset, limit, v.bound, minOne)
+		} else {
+			s, err = p.log.Read(part.Offset, limit, v.bound, minOne)
+		}
 		if err == nil && p.version.Load() != v.version {
 			s.Close()
-			err = kerr.NotLeaderForPartition
+			r.Aborted, err = nil, kerr.NotLeaderForPartition
 		}
 		if err != nil {
 			if errors.Is(err, commitlog.ErrClosed) {
@@ -162,6 +168,8 @@ type view struct {
 	err                error
 	leader, epoch      int32 // a hint, with err
 	hw, start, bound   int64
+	stable             int64 // last stable offset
+	committedOnly      bool  // the reader sees up to there, and not what was aborted
 	divergingEpoch     int32
 	divergingEndOffset int64
 	version            uint64
@@ -171,20 +179,19 @@ type view struct {
 
 func (v *view) fill(r *FetchResult) {
 	r.Err, r.Leader, r.LeaderEpoch = v.err, v.leader, v.epoch
-	r.HighWatermark, r.LastStableOffset, r.LogStartOffset = v.hw, v.hw, v.start
+	r.HighWatermark, r.LastStableOffset, r.LogStartOffset = v.hw, v.stable, v.start
 	r.DivergingEpoch, r.DivergingEndOffset = v.divergingEpoch, v.divergingEndOffset
 }
 
 // view checks a fetch against the role, the epochs and the offsets, and notes a
-// follower's progress if asked to. The last stable offset is the high
-// watermark, as long as no transaction can be open.
+// follower's progress if asked to.
 //
 // The follower's position counts before the watermark is taken for the answer:
 // so a follower learns one round trip sooner what has been committed.
 func (p *Partition) view(req *FetchRequest, part *FetchPart, note bool) view {
 	p.state.Lock()
 	defer p.state.Unlock()
-	v := view{leader: -1, epoch: -1, hw: -1, start: -1, divergingEpoch: -1, divergingEndOffset: -1, version: p.version.Load()}
+	v := view{leader: -1, epoch: -1, hw: -1, stable: -1, start: -1, divergingEpoch: -1, divergingEndOffset: -1, version: p.version.Load()}
 	var r *remote
 	if v.err = p.mayFetch(req, part, &r); v.err != nil {
 		if is(v.err, kerr.NotLeaderForPartition, kerr.FencedLeaderEpoch) {
@@ -192,11 +199,11 @@ func (p *Partition) view(req *FetchRequest, part *FetchPart, note bool) view {
 		}
 		return v
 	}
-	v.hw, v.start = p.hw, p.log.StartOffset()
+	v.hw, v.stable, v.start = p.hw, p.lastStable(), p.log.StartOffset()
 	if part.LastFetchedEpoch >= 0 {
 		epoch, end := p.log.EndOffsetForEpoch(part.LastFetchedEpoch)
 		if epoch < 0 || end < 0 {
-			v.err, v.hw, v.start = kerr.OffsetOutOfRange, -1, -1
+			v.err, v.hw, v.stable, v.start = kerr.OffsetOutOfRange, -1, -1, -1
 			return v
 		}
 		if epoch < part.LastFetchedEpoch || end < part.Offset {
@@ -205,17 +212,19 @@ func (p *Partition) view(req *FetchRequest, part *FetchPart, note bool) view {
 		}
 	}
 	if part.Offset < v.start || part.Offset > p.end {
-		v.err, v.hw, v.start = kerr.OffsetOutOfRange, -1, -1 // Kafka tells no offsets with an error
+		v.err, v.hw, v.stable, v.start = kerr.OffsetOutOfRange, -1, -1, -1 // Kafka tells no offsets with an error
 		return v
 	}
 	if r == nil {
-		v.bound = p.hw
+		if v.bound = p.hw; req.ReadCommitted {
+			v.bound, v.committedOnly = v.stable, true
+		}
 		return v
 	}
 	v.bound = p.end
 	if note {
 		v.committed, v.proposal = p.noteFetch(r, part.Offset, p.m.now())
-		v.hw = p.hw
+		v.hw, v.stable = p.hw, p.lastStable()
 	}
 	return v
 }

@@ -103,7 +103,8 @@ func (p *Partition) takeIn(leaderEpoch int32, offset int64, records []byte, lead
 	p.state.Lock()
 	p.end = end
 	if hw := min(leaderHW, end); hw > p.hw {
-		p.hw, committed = hw, true
+		p.setHighWatermark(hw)
+		committed = true
 	}
 	hw := p.hw
 	p.state.Unlock()
@@ -205,6 +206,7 @@ func (p *Partition) truncate(leaderEpoch int32, to func() int64) error {
 			p.m.logger.Warn("truncating below the high watermark", "partition", p.tp.String(), "to", offset, "hw", p.hw)
 		}
 		p.version.Add(1)
+		p.log.BeforeTruncation()
 		p.end = min(p.end, offset)
 		p.hw = min(p.hw, offset)
 	}
@@ -230,6 +232,7 @@ func (p *Partition) TruncateFullyAndStartAt(leaderEpoch int32, offset int64) err
 		return err
 	}
 	p.version.Add(1)
+	p.log.BeforeTruncation()
 	p.end, p.hw = offset, offset
 	p.state.Unlock()
 	return p.truncated(offset, p.log.TruncateFullyAndStartAt(offset))
@@ -247,7 +250,8 @@ func (p *Partition) truncated(offset int64, err error) error {
 	}
 	end := p.log.EndOffset() // below offset if a batch went whole
 	p.state.Lock()
-	p.end, p.hw = end, min(p.hw, end)
+	p.end = end
+	p.setHighWatermark(min(p.hw, end))
 	p.state.Unlock()
 	if f := p.m.cfg.Hooks.OnTruncate; f != nil {
 		f(p.tp, min(offset, end))

@@ -55,6 +55,7 @@ func (c Config) withDefaults() Config {
 	def(&c.HighWatermarkCheckpoint, 5*time.Second)
 	def(&c.RecoveryCheckpoint, time.Minute)
 	def(&c.RetentionCheck, 5*time.Minute)
+	def(&c.ProducerCheck, 10*time.Minute)
 	def(&c.DeleteDelay, time.Minute)
 	c.RecoveryThreads = max(c.RecoveryThreads, 1)
 	if c.Now == nil {
@@ -104,6 +105,7 @@ func NewManager(ctx context.Context, cfg Config) (*Manager, error) {
 	m.every(cfg.RecoveryCheckpoint, m.writeAllRecoveryPoints)
 	m.every(m.lag/2, m.shrinkAll)
 	m.every(cfg.RetentionCheck, m.retain)
+	m.every(cfg.ProducerCheck, m.expireProducers)
 	m.every(min(time.Minute, cfg.DeleteDelay), m.sweep)
 	return m, nil
 }

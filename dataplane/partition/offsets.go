@@ -27,17 +27,16 @@ func (m *Manager) ListOffsets(tp TopicPartition, timestamp int64, readCommitted 
 	p.state.Lock()
 	err := p.mayQuery(currentLeaderEpoch)
 	bound, epoch, started := p.hw, p.leaderEpoch, p.hw >= p.epochStart
-	if replicaID != consumerID {
+	switch {
+	case replicaID != consumerID:
 		bound, started = p.end, true
+	case readCommitted:
+		bound = p.lastStable()
 	}
 	p.state.Unlock()
 	if err != nil {
 		return none, err
 	}
-	// The last stable offset is the high watermark as long as no transaction can
-	// be open, so readCommitted asks for the same.
-	_ = readCommitted
-
 	switch timestamp {
 	case LatestTimestamp:
 		if !started {

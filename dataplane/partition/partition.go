@@ -81,7 +81,7 @@ func (r *remote) caughtUp(leaderEnd int64, now time.Time, lag time.Duration) boo
 func newPartition(m *Manager, tp TopicPartition, dir *commitlog.Dir, log *commitlog.Log, hw int64) *Partition {
 	p := &Partition{m: m, tp: tp, dir: dir, log: log, leaderID: -1, leaderEpoch: -1}
 	p.end = log.EndOffset()
-	p.hw = min(max(hw, log.StartOffset()), p.end)
+	p.setHighWatermark(min(max(hw, log.StartOffset()), p.end))
 	return p
 }
 
@@ -100,6 +100,13 @@ func (p *Partition) HighWatermark() int64 {
 	p.state.Lock()
 	defer p.state.Unlock()
 	return p.hw
+}
+
+// LastStableOffset is where readers of committed data end.
+func (p *Partition) LastStableOffset() int64 {
+	p.state.Lock()
+	defer p.state.Unlock()
+	return p.lastStable()
 }
 
 // EndOffset is the offset of the next record.
@@ -193,8 +200,22 @@ func (p *Partition) advance(now time.Time) bool {
 	if hw <= p.hw {
 		return false
 	}
-	p.hw = hw
+	p.setHighWatermark(hw)
 	return true
+}
+
+// setHighWatermark tells the log, too, before anybody can be woken by it. With
+// state held.
+func (p *Partition) setHighWatermark(hw int64) {
+	p.hw = hw
+	p.log.SetHighWatermark(hw)
+}
+
+// lastStable is the last stable offset: below it every transaction is decided and
+// committed. With state held: so the log is asked after the high watermark was
+// read, and what it says holds for it.
+func (p *Partition) lastStable() int64 {
+	return min(p.hw, max(p.log.FirstUnstableOffset(), p.log.StartOffset()))
 }
 
 // maximalISR is the set that acknowledgements count: the committed one, with

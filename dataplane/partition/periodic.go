@@ -114,14 +114,23 @@ func (m *Manager) shrinkAll() {
 	}
 }
 
-// retain deletes old segments, on followers too, and forgets idle producers.
+// expireProducers forgets idle idempotent producers, on followers too.
+func (m *Manager) expireProducers() {
+	now := m.now()
+	for _, p := range m.all() {
+		if !p.gone() {
+			p.log.ExpireProducers(now)
+		}
+	}
+}
+
+// retain deletes old segments, on followers too.
 func (m *Manager) retain() {
 	now := m.now()
 	for _, p := range m.all() {
 		if p.gone() {
 			continue
 		}
-		p.log.ExpireProducers(now)
 		n, err := p.log.DeleteOldSegments(now, p.HighWatermark())
 		if err != nil {
 			_ = p.broken(err)

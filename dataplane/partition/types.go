@@ -61,6 +61,8 @@ type Config struct {
 	RecoveryCheckpoint time.Duration
 	// RetentionCheck is log.retention.check.interval.ms, default 5 min.
 	RetentionCheck time.Duration
+	// ProducerCheck is producer.id.expiration.check.interval.ms, default 10 min.
+	ProducerCheck time.Duration
 	// DeleteDelay is file.delete.delay.ms for the folders of deleted partitions, default 60 s.
 	DeleteDelay time.Duration
 	// RecoveryThreads is num.recovery.threads.per.data.dir, default 1.
@@ -198,7 +200,8 @@ type FetchRequest struct {
 	MaxWait      time.Duration
 	MinBytes     int
 	MaxBytes     int
-	// ReadCommitted bounds at the last stable offset.
+	// ReadCommitted bounds a consumer at the last stable offset and has it told which
+	// transactions were aborted. It means nothing for a follower.
 	ReadCommitted bool
 	// AllowFollower lets a consumer read from a follower (Fetch v11+, KIP-392).
 	AllowFollower bool
@@ -230,6 +233,8 @@ type FetchResult struct {
 	// Leader and LeaderEpoch as in AppendResult.
 	Leader      int32
 	LeaderEpoch int32
+	// Aborted lists the aborted transactions with records in Slice, for ReadCommitted.
+	Aborted []commitlog.AbortedTransaction
 	// Slice has a Len of 0 when there is no data.
 	Slice commitlog.Slice
 }
