@@ -3,6 +3,7 @@ package broker
 import (
 	"context"
 	"log/slog"
+	"math"
 	"sync"
 	"time"
 
@@ -92,6 +93,7 @@ func (t *topicConfigs) parse(topic string, overrides map[string]string) partitio
 		overrides = good
 		c, err = t.broker.Topic(overrides)
 	}
+	codec := codecs[c.CompressionType]
 	return partition.TopicConfig{
 		Log: commitlog.Config{
 			SegmentBytes: int32(c.SegmentBytes), SegmentAge: c.SegmentAge, SegmentJitter: c.SegmentJitter,
@@ -102,8 +104,8 @@ func (t *topicConfigs) parse(topic string, overrides map[string]string) partitio
 		MinISR: c.MinISR,
 		Validate: recordbatch.ValidateOptions{
 			MaxMessageBytes: c.MaxMessageBytes, LogAppendTime: c.LogAppendTime, Compacted: c.Compact,
-			BeforeMaxMs: boundMs(c.TimestampBeforeMax), AfterMaxMs: boundMs(c.TimestampAfterMax),
-			Recompress: c.CompressionType != "producer", Codec: codecs[c.CompressionType],
+			BoundTimes: true, BeforeMaxMs: boundMs(c.TimestampBeforeMax), AfterMaxMs: boundMs(c.TimestampAfterMax),
+			Recompress: c.CompressionType != "producer", Codec: codec, Level: levelOf(codec, &c),
 		},
 	}
 }
@@ -113,10 +115,23 @@ var codecs = map[string]recordbatch.Codec{
 	"lz4": recordbatch.CodecLZ4, "zstd": recordbatch.CodecZstd,
 }
 
-// boundMs is a bound in ms, 0 for none.
+// levelOf is the topic's level of the codec (KIP-390).
+func levelOf(codec recordbatch.Codec, c *config.Topic) int {
+	switch codec {
+	case recordbatch.CodecGzip:
+		return c.GzipLevel
+	case recordbatch.CodecLZ4:
+		return c.LZ4Level
+	case recordbatch.CodecZstd:
+		return c.ZstdLevel
+	}
+	return 0
+}
+
+// boundMs is a bound in ms; Forever bounds nothing.
 func boundMs(d time.Duration) int64 {
 	if d == config.Forever {
-		return 0
+		return math.MaxInt64
 	}
 	return d.Milliseconds()
 }

@@ -18,7 +18,7 @@ import (
 // batch ends the log there, indexes and epochs are built anew. The recovery point is
 // not advanced by that: what was read may still only be in memory.
 func Open(fsys vfs.FS, dir string, cfg Config, o OpenOptions) (*Log, error) {
-	l := &Log{fs: fsys, dir: dir, cfg: cfg.withDefaults(), now: o.Now, logger: o.Logger}
+	l := &Log{fs: fsys, dir: dir, cfg: cfg.withDefaults(), now: o.Now, logger: o.Logger, broke: o.OnFailure}
 	if err := l.open(o); err != nil {
 		return nil, err
 	}

@@ -19,6 +19,7 @@ type Log struct {
 	dir    string
 	now    func() time.Time
 	logger *slog.Logger
+	broke  func(error)  // OpenOptions.OnFailure
 	bg     func(func()) // nil: a goroutine; tests choose the moment
 	wg     sync.WaitGroup
 
@@ -150,6 +151,9 @@ func (l *Log) fail(err error) error {
 	if err != nil && l.failed == nil {
 		l.failed = err
 		l.logger.Error("log failed", "dir", l.dir, "error", err)
+		if l.broke != nil {
+			l.broke(err)
+		}
 	}
 	return err
 }
@@ -270,7 +274,12 @@ func (l *Log) Delete() error {
 	return err
 }
 
-// abandon closes the files as they are.
+// Closed tells that Close, Delete or Abandon was called.
+func (l *Log) Closed() bool { return l.closed.Load() }
+
+// Abandon closes the files as they are, for a log whose folder has failed or is to go.
+func (l *Log) Abandon() error { return l.abandon() }
+
 func (l *Log) abandon() error {
 	defer l.wg.Wait()
 	l.flushMu.Lock()

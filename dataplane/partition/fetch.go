@@ -27,7 +27,7 @@ func (m *Manager) Fetch(req FetchRequest, done func([]FetchResult)) {
 	op.seen = make([]fetchSeen, len(results))
 	for i := range results {
 		results[i].Slice.Close()
-		op.seen[i] = fetchSeen{p: m.Partition(req.Parts[i].TP), bound: -1}
+		op.seen[i] = fetchSeen{p: m.Partition(req.Parts[i].TP), bound: -1, start: results[i].LogStartOffset}
 		if op.seen[i].p == nil {
 			// It went away since it was read.
 			op.Complete(false)
@@ -51,6 +51,7 @@ type delayedFetch struct {
 type fetchSeen struct {
 	p     *Partition
 	bound int64
+	start int64
 	bytes int
 }
 
@@ -64,13 +65,16 @@ func (d *delayedFetch) TryComplete() bool {
 		if v.err != nil || v.divergingEpoch >= 0 {
 			return true
 		}
+		if d.req.ReplicaID >= 0 && v.start > s.start {
+			return true // a DeleteRecords waits for the follower to hear of it
+		}
 		if v.bound != s.bound {
 			s.bound, s.bytes = v.bound, 0
 			if v.bound > part.Offset {
 				if d.req.MinBytes <= 1 {
 					return true
 				}
-				sl, err := s.p.log.Read(part.Offset, part.MaxBytes, v.bound, true)
+				sl, err := s.p.Read(part.Offset, part.MaxBytes, v.bound, true)
 				if err != nil {
 					return true
 				}
@@ -123,6 +127,9 @@ func (d *delayedFetch) read(results []FetchResult, first bool) (bytes int, now b
 			if v.committed {
 				p.changed(true)
 			}
+			if v.started {
+				d.m.deletes.Check(p)
+			}
 		}
 		v.fill(r)
 		if v.err != nil || v.divergingEpoch >= 0 {
@@ -136,9 +143,9 @@ func (d *delayedFetch) read(results []FetchResult, first bool) (bytes int, now b
 		var s commitlog.Slice
 		var err error
 		if v.committedOnly {
-			s, r.Aborted, err = p.log.ReadCommitted(part.Offset, limit, v.bound, minOne)
+			s, r.Aborted, err = p.ReadCommitted(part.Offset, limit, v.bound, minOne)
 		} else {
-			s, err = p.log.Read(part.Offset, limit, v.bound, minOne)
+			s, err = p.Read(part.Offset, limit, v.bound, minOne)
 		}
 		if err == nil && p.version.Load() != v.version {
 			s.Close()
@@ -174,6 +181,7 @@ type view struct {
 	divergingEndOffset int64
 	version            uint64
 	committed          bool       // the fetch itself moved the high watermark
+	started            bool       // the fetch told of another log start
 	proposal           *ISRChange // to be submitted
 }
 
@@ -199,9 +207,9 @@ func (p *Partition) view(req *FetchRequest, part *FetchPart, note bool) view {
 		}
 		return v
 	}
-	v.hw, v.stable, v.start = p.hw, p.lastStable(), p.log.StartOffset()
+	v.hw, v.stable, v.start = p.hw, p.lastStable(), p.log().StartOffset()
 	if part.LastFetchedEpoch >= 0 {
-		epoch, end := p.log.EndOffsetForEpoch(part.LastFetchedEpoch)
+		epoch, end := p.log().EndOffsetForEpoch(part.LastFetchedEpoch)
 		if epoch < 0 || end < 0 {
 			v.err, v.hw, v.stable, v.start = kerr.OffsetOutOfRange, -1, -1, -1
 			return v
@@ -223,6 +231,8 @@ func (p *Partition) view(req *FetchRequest, part *FetchPart, note bool) view {
 	}
 	v.bound = p.end
 	if note {
+		v.started = r.start != part.LogStartOffset
+		r.start = part.LogStartOffset
 		v.committed, v.proposal = p.noteFetch(r, part.Offset, p.m.now())
 		v.hw, v.stable = p.hw, p.lastStable()
 	}
