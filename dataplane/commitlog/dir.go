@@ -20,6 +20,7 @@ const (
 	RecoveryPointCheckpoint = "recovery-point-offset-checkpoint"
 	HighWatermarkCheckpoint = "replication-offset-checkpoint"
 	LogStartCheckpoint      = "log-start-offset-checkpoint"
+	CleanerCheckpoint       = "cleaner-offset-checkpoint"
 )
 
 const (
@@ -43,7 +44,7 @@ type Dir struct {
 // OpenDir makes the folder if missing, takes its lock file, reads and removes the
 // clean shutdown marker, and removes half-written temporary files.
 func OpenDir(fsys vfs.FS, path string) (*Dir, error) {
-	if err := fsys.MkdirAll(path); err != nil {
+	if err := vfs.MkdirAllDurable(fsys, path); err != nil {
 		return nil, storageErr("mkdir", path, err)
 	}
 	lock, err := fsys.Lock(filepath.Join(path, lockFile))
@@ -78,6 +79,9 @@ func (d *Dir) prepare() error {
 
 // Path is the folder.
 func (d *Dir) Path() string { return d.path }
+
+// Sync makes the names of new partition folders survive a power cut.
+func (d *Dir) Sync() error { return storageErr("sync", d.path, d.fs.SyncDir(d.path)) }
 
 // CleanShutdown tells that the last owner closed everything in order.
 func (d *Dir) CleanShutdown() bool { return d.clean }

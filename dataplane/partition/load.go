@@ -4,8 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
+	"sync/atomic"
+
+	"github.com/twmb/franz-go/pkg/kerr"
 
 	"penstock/dataplane/commitlog"
 	"penstock/dataplane/protocol"
@@ -17,13 +21,14 @@ type loading struct {
 	m        *Manager
 	listings map[*commitlog.Dir]commitlog.Listing
 	points   map[*commitlog.Dir]checkpointed
+	progress recovering
 
 	mu      sync.Mutex
 	doubles []*Partition // lie in a second folder as well
 }
 
 // checkpointed is what a folder's checkpoints say.
-type checkpointed struct{ hw, recovery, start map[TopicPartition]int64 }
+type checkpointed struct{ hw, recovery, start, cleaned map[TopicPartition]int64 }
 
 // load opens the logs of all folders; an error if none of these can be used.
 func (m *Manager) load(ctx context.Context) error {
@@ -33,7 +38,15 @@ func (m *Manager) load(ctx context.Context) error {
 			m.failDir(d, err)
 		}
 	}
+	if m.cfg.PrefetchTopics != nil {
+		m.cfg.PrefetchTopics(l.topics())
+	}
 	failed := make([]error, len(m.cfg.Dirs))
+	all := 0
+	for _, listing := range l.listings {
+		all += len(listing.Current)
+	}
+	l.progress.watch(m, all)
 	var wg sync.WaitGroup
 	for i, d := range m.cfg.Dirs {
 		if !m.offline(d) {
@@ -41,6 +54,7 @@ func (m *Manager) load(ctx context.Context) error {
 		}
 	}
 	wg.Wait()
+	l.progress.done(m)
 	if ctx.Err() != nil {
 		return errors.Join(append(failed, ctx.Err())...)
 	}
@@ -60,6 +74,13 @@ func (m *Manager) load(ctx context.Context) error {
 	for _, d := range m.cfg.Dirs {
 		if !m.offline(d) {
 			l.tidy(d)
+		}
+		if !m.offline(d) && !d.CleanShutdown() {
+			// A recovery point above what is left would let the next crash's damage pass for
+			// that of a disk which had it safely.
+			if err := m.writeRecoveryPoints(d); err != nil {
+				m.failDir(d, err)
+			}
 		}
 	}
 	for _, p := range m.all() {
@@ -81,65 +102,100 @@ func (m *Manager) load(ctx context.Context) error {
 	return nil
 }
 
+// topics are those of all replicas that are here.
+func (l *loading) topics() []string {
+	topics := map[string]bool{}
+	for _, listing := range l.listings {
+		for _, f := range listing.Current {
+			topics[f.TP.Topic] = true
+		}
+	}
+	return slices.Collect(maps.Keys(topics))
+}
+
 // read looks at a folder without opening a log.
 func (l *loading) read(d *commitlog.Dir) error {
 	listing, err := d.List()
 	if err != nil {
 		return err
 	}
-	hw, err1 := d.ReadCheckpoint(commitlog.HighWatermarkCheckpoint)
-	rp, err2 := d.ReadCheckpoint(commitlog.RecoveryPointCheckpoint)
-	ls, err3 := d.ReadCheckpoint(commitlog.LogStartCheckpoint)
+	hw, err1 := l.checkpoint(d, commitlog.HighWatermarkCheckpoint)
+	rp, err2 := l.checkpoint(d, commitlog.RecoveryPointCheckpoint)
+	ls, err3 := l.checkpoint(d, commitlog.LogStartCheckpoint)
 	if err := errors.Join(err1, err2, err3); err != nil {
 		return err
 	}
 	for _, path := range listing.Stray {
 		l.m.logger.Warn("folder belongs to no replica and is left alone", "path", path)
 	}
-	l.listings[d], l.points[d] = listing, checkpointed{hw, rp, ls}
+	l.listings[d], l.points[d] = listing, checkpointed{hw, rp, ls, l.m.readCleaned(d)}
 	return nil
+}
+
+// checkpoint reads one of a folder's checkpoints. A damaged one counts as empty, as in
+// Kafka: then more is scanned than needed, watermarks are found anew with the leader,
+// and logs start where their first segments do.
+func (l *loading) checkpoint(d *commitlog.Dir, name string) (map[TopicPartition]int64, error) {
+	offsets, err := d.ReadCheckpoint(name)
+	if err != nil && !errors.Is(err, kerr.KafkaStorageError) {
+		l.m.logger.Warn("checkpoint is damaged and counts as empty", "err", err)
+		return map[TopicPartition]int64{}, nil
+	}
+	return offsets, err
 }
 
 // open opens the logs of one folder, RecoveryThreads at a time.
 func (l *loading) open(ctx context.Context, d *commitlog.Dir) error {
-	var (
-		wg    sync.WaitGroup
-		slots = make(chan struct{}, l.m.cfg.RecoveryThreads)
-		errMu sync.Mutex
-		errs  []error
-	)
-	for _, f := range l.listings[d].Current {
-		if ctx.Err() != nil {
-			break
+	all := l.listings[d].Current
+	errs := make([]error, len(all))
+	inParallel(l.m.cfg.RecoveryThreads, len(all), func(i int) {
+		if ctx.Err() == nil {
+			if err := l.openOne(d, all[i]); err != nil {
+				errs[i] = fmt.Errorf("%s: %w", all[i].TP, err)
+			}
 		}
-		slots <- struct{}{}
+	})
+	return errors.Join(errs...)
+}
+
+// inParallel calls do for 0 to n-1, so many at a time.
+func inParallel(threads, n int, do func(i int)) {
+	var next atomic.Int64
+	var wg sync.WaitGroup
+	for range min(threads, n) {
 		wg.Go(func() {
-			defer func() { <-slots }()
-			if err := l.openOne(d, f); err != nil {
-				errMu.Lock()
-				errs = append(errs, fmt.Errorf("%s: %w", f.TP, err))
-				errMu.Unlock()
+			for i := int(next.Add(1)) - 1; i < n; i = int(next.Add(1)) - 1 {
+				do(i)
 			}
 		})
 	}
 	wg.Wait()
-	return errors.Join(errs...)
 }
 
 func (l *loading) openOne(d *commitlog.Dir, f commitlog.Folder) error {
 	m := l.m
 	tc := m.cfg.Topic(f.TP.Topic)
 	log, err := l.openLog(d, f, tc)
+	var id protocol.UUID
+	if err == nil {
+		if id, _, err = commitlog.ReadTopicID(m.cfg.FS, f.Path); err != nil {
+			_ = log.Abandon()
+		}
+	}
+	if err != nil && structural(err) {
+		l.damage(d, f.TP, err)
+		return nil
+	}
 	if err != nil {
 		return err
 	}
-	id, _, err := commitlog.ReadTopicID(m.cfg.FS, f.Path)
-	if err != nil {
-		return errors.Join(err, log.Abandon())
-	}
+	l.progress.opened(log.Recovery())
 	p := newPartition(m, f.TP, d, log, l.points[d].hw[f.TP])
 	p.topicID = id
 	p.config.Store(&tc)
+	if at, ok := l.points[d].cleaned[f.TP]; ok {
+		p.cleaned = at
+	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.parts[f.TP] == nil {
@@ -155,12 +211,12 @@ func (l *loading) openOne(d *commitlog.Dir, f commitlog.Folder) error {
 func (l *loading) openLog(d *commitlog.Dir, f commitlog.Folder, tc TopicConfig) (*commitlog.Log, error) {
 	at := l.points[d]
 	return l.m.openLog(d, f.Path, tc, commitlog.OpenOptions{
-		CleanShutdown: d.CleanShutdown(), RecoveryPoint: at.recovery[f.TP], LogStartOffset: at.start[f.TP],
+		CleanShutdown: d.CleanShutdown(), RecoveryPoint: at.recovery[f.TP], LogStartOffset: at.start[f.TP], CleanedUpTo: at.cleaned[f.TP],
 	})
 }
 
 func (m *Manager) openLog(d *commitlog.Dir, path string, tc TopicConfig, o commitlog.OpenOptions) (*commitlog.Log, error) {
-	o.Now, o.Logger, o.OnFailure = m.cfg.Now, m.logger, func(err error) { m.failLater(d, err) }
+	o.Now, o.Logger, o.Background, o.OnFailure = m.cfg.Now, m.logger, m.cfg.Background, func(err error) { m.failLater(d, err) }
 	return commitlog.Open(m.cfg.FS, path, tc.Log, o)
 }
 
@@ -265,9 +321,12 @@ func (l *loading) future(p *Partition, d *commitlog.Dir, folder commitlog.Folder
 // and killed before these could say so.
 func (l *loading) tidy(d *commitlog.Dir) {
 	at := l.points[d]
-	for _, offsets := range []map[TopicPartition]int64{at.hw, at.recovery, at.start} {
+	for _, offsets := range []map[TopicPartition]int64{at.hw, at.recovery, at.start, at.cleaned} {
 		for tp := range offsets {
 			p := l.m.Partition(tp)
+			if r, ok := l.m.damagedAt(tp); p == nil && ok && r.dir == d {
+				continue
+			}
 			if p == nil {
 				l.m.forgetDeleted(d)
 				return

@@ -28,6 +28,23 @@ func (f osFile) Size() (int64, error) {
 // are never polled.
 func (f osFile) Fd() (uintptr, bool) { return f.File.Fd(), true }
 
+// Allocate keeps the length, so that readers of the folder, Kafka's tools among
+// them, see batches up to the end of the file and nothing behind.
+func (f osFile) Allocate(size int64) error {
+	for {
+		err := unix.Fallocate(int(f.File.Fd()), unix.FALLOC_FL_KEEP_SIZE, 0, size)
+		switch err {
+		case unix.EINTR:
+			continue
+		case unix.EOPNOTSUPP, unix.ENOSYS:
+			return nil
+		case nil:
+			return nil
+		}
+		return &os.PathError{Op: "allocate", Path: f.Name(), Err: err}
+	}
+}
+
 func (osFS) Open(name string, create bool) (File, error) {
 	flag := os.O_RDWR
 	if create {

@@ -184,7 +184,7 @@ func StartCluster(ctx context.Context, dir string, n int, settings ...string) (a
 		all[i].properties = file
 	}
 	for _, b := range all {
-		err := b.launch(ctx, "-Xms1g", "-Xmx1g", "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20", "-XX:InitiatingHeapOccupancyPercent=35", "-XX:+ExplicitGCInvokesConcurrent")
+		err := b.launch(ctx, heap...)
 		if err != nil {
 			return all, err
 		}

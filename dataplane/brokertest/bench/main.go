@@ -60,11 +60,16 @@ func main() {
 	flag.DurationVar(&o.latency, "latency", 5*time.Second, "length of the end-to-end run")
 	flag.BoolVar(&o.cluster, "cluster", true, "measure three brokers, too")
 	flag.BoolVar(&o.single, "single", true, "measure one broker")
+	partitions := flag.Bool("partitions", false, "measure one broker with many partitions instead: start, memory, files, idle CPU")
 	only := flag.String("only", "", "measure only one make: kafka or penstock")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
-	if err := run(ctx, o, *only); err != nil {
+	measure := run
+	if *partitions {
+		measure = manyPartitions
+	}
+	if err := measure(ctx, o, *only); err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
 		os.Exit(1)
 	}
