@@ -37,9 +37,11 @@ func damaged(path string, offset int64, err error) error {
 }
 
 // checkEmptyIndexes looks into the log where an index has no entry at all: one that
-// should have some was emptied, and would be believed.
+// should have some was emptied, and would be believed. A finished segment with
+// nothing in any of its files is what Kafka's compaction leaves where no record is
+// kept.
 func (l *Log) checkEmptyIndexes(s *segment, finished bool) error {
-	if s.size == 0 && (finished || s.times.count() > 0) {
+	if s.size == 0 && s.times.count()+s.offsets.count() > 0 {
 		return fmt.Errorf("%w: the log is empty", errRebuild)
 	}
 	if s.size == 0 || s.times.count() > 0 && (s.offsets.count() > 0 || s.size <= int64(l.cfg.IndexIntervalBytes)) {
