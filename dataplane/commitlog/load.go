@@ -284,12 +284,12 @@ func (l *Log) loadSegment(s *segment, size int64, later []int64) error {
 			return fmt.Errorf("%w: %s has a broken entry", errRebuild, x.file.path())
 		}
 	}
-	if err := checkIndexes(&s.offsets, &s.times, size, limit); err != nil {
-		return fmt.Errorf("%w: %w", errRebuild, err)
-	}
 	s.size = size
 	if err := l.checkEmptyIndexes(s, len(later) > 0); err != nil {
 		return err
+	}
+	if err := checkIndexes(&s.offsets, &s.times, size, limit); err != nil {
+		return fmt.Errorf("%w: %w", errRebuild, err)
 	}
 	s.indexedTime()
 	if l.listedSize(segmentName(s.base, txnSuffix)) >= 0 {

@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kerr"
+
+	"penstock/dataplane/recordbatch"
 )
 
 // Recovery is what opening a log had to do to it; all zero where it was read as it is.
@@ -37,10 +39,13 @@ func damaged(path string, offset int64, err error) error {
 }
 
 // checkEmptyIndexes looks into the log where an index has no entry at all: one that
-// should have some was emptied, and would be believed.
+// should have some was emptied, and would be believed. A finished segment with
+// nothing in any of its files is what Kafka's compaction leaves where no record is
+// kept.
 func (l *Log) checkEmptyIndexes(s *segment, finished bool) error {
-	if s.size == 0 && (finished || s.times.count() > 0) {
-		return fmt.Errorf("%w: the log is empty", errRebuild)
+	if s.size == 0 && s.times.count()+s.offsets.count() > 0 {
+		// Not to be built anew: the indexes are what tells, also at the next start.
+		return damaged(s.path(logSuffix), s.base, fmt.Errorf("the file is empty, and its indexes are not: %w", recordbatch.ErrShort))
 	}
 	if s.size == 0 || s.times.count() > 0 && (s.offsets.count() > 0 || s.size <= int64(l.cfg.IndexIntervalBytes)) {
 		return nil
