@@ -56,12 +56,15 @@ func (p *Partition) wants(f *future) bool {
 	return p.future == f && p.failed == nil
 }
 
-// discard ends a copying and removes what was copied.
+// discard ends a copying and removes what was copied. A copy that is just taking the
+// replica's place is left to do so: forgotten in the middle of it, its folder would keep
+// the replica's name.
 func (m *Manager) discard(p *Partition, f *future) {
+	f.mu.Lock()
 	if !p.detach(f) {
+		f.mu.Unlock()
 		return
 	}
-	f.mu.Lock()
 	_ = f.log.Abandon()
 	err := f.dir.MarkFolderDeleted(commitlog.Folder{TP: p.tp, Path: f.path})
 	f.mu.Unlock()
