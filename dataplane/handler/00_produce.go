@@ -2,6 +2,7 @@ package handler
 
 import (
 	"errors"
+	"sync"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kerr"
@@ -24,7 +25,7 @@ import (
 // Transactions are not served yet: a transactional id or batch is refused.
 func (h *Handler) produce(r *listener.Request) {
 	req := r.Body.(*kmsg.ProduceRequest)
-	resp := req.ResponseKind().(*kmsg.ProduceResponse)
+	x := newProducing(h, r, req)
 	r.AddThrottle(h.Quotas.Produce(User(r.Conn), r.ClientID, r.Size))
 
 	var bad error
@@ -34,18 +35,13 @@ func (h *Handler) produce(r *listener.Request) {
 	case req.TransactionID != nil:
 		bad = kerr.TransactionalIDAuthorizationFailed
 	}
-	n := 0
-	for i := range req.Topics {
-		n += len(req.Topics[i].Partitions)
-	}
-	entries := make([]partition.AppendEntry, 0, n)
-	answers := make([]*kmsg.ProduceResponseTopicPartition, 0, n)
-	resp.Topics = make([]kmsg.ProduceResponseTopic, len(req.Topics))
-	failed := false
+	resp := &x.resp
+	resp.Topics = again(resp.Topics, len(req.Topics))
 	for i := range req.Topics {
 		t, rt := &req.Topics[i], &resp.Topics[i]
 		rt.Topic = t.Topic
-		rt.Partitions = make([]kmsg.ProduceResponseTopicPartition, len(t.Partitions))
+		rt.Partitions = again(rt.Partitions, len(t.Partitions))
+		x.size += len(t.Partitions)
 		err := bad
 		if err == nil && !h.authorize(r, kmsg.ACLOperationWrite, kmsg.ACLResourceTypeTopic, t.Topic) {
 			err = kerr.TopicAuthorizationFailed
@@ -61,45 +57,101 @@ func (h *Handler) produce(r *listener.Request) {
 				err = kerr.InvalidTxnState
 			}
 			if err != nil {
-				rp.ErrorCode, failed = code(err), true
+				rp.ErrorCode, x.failed = code(err), true
 				continue
 			}
-			entries = append(entries, partition.AppendEntry{
+			x.entries = append(x.entries, partition.AppendEntry{
 				TP: partition.TopicPartition{Topic: t.Topic, Partition: p.Partition}, Records: p.Records, Internal: internal,
 			})
-			answers = append(answers, rp)
+			x.answers = append(x.answers, rp)
 		}
 	}
-	acks, version := req.Acks, req.Version
-	done := func(results []partition.AppendResult) {
-		for i := range results {
-			a := &results[i]
-			answerAppend(answers[i], a)
-			failed = failed || a.Err != nil
-			if a.Leader >= 0 && a.Err != nil && version >= 10 {
-				resp.Brokers = addBroker(resp.Brokers, h.produceBroker(a.Leader, r.Conn.Listener()))
-			}
-		}
-		switch {
-		case acks != 0:
-			r.Reply(resp)
-		case failed:
-			r.CloseConn("a produce request with acks=0 failed")
-		default:
-			r.ReplyNothing()
-		}
-	}
-	if len(entries) == 0 {
-		done(nil)
+	if len(x.entries) == 0 {
+		x.done(nil)
 		return
 	}
 	h.Partitions.Append(partition.AppendRequest{
 		Acks: req.Acks, Timeout: time.Duration(req.TimeoutMillis) * time.Millisecond,
-		Entries: entries, Principal: h.metered(r.Conn), ProduceVersion: version,
-	}, done)
-	// The batches are in the log, or refused: a wait for replicas must not hold
-	// the memory that the replicas' own requests may need.
+		Entries: x.entries, Principal: h.metered(r.Conn), ProduceVersion: req.Version, Results: x.results,
+	}, x.callback)
+	// x may be another request's by now. The batches are in the log, or refused: a
+	// wait for replicas must not hold the memory that the replicas' own requests may
+	// need.
 	r.ReleaseBody()
+}
+
+// producing is one Produce request between its reading and its reply. Its memory is
+// used again: with one record a request, what it holds would otherwise be most of
+// what such a request allocates.
+type producing struct {
+	h       *Handler
+	r       *listener.Request
+	acks    int16
+	failed  bool
+	size    int // topics and partitions
+	entries []partition.AppendEntry
+	answers []*kmsg.ProduceResponseTopicPartition // of the entries, in resp
+	results []partition.AppendResult
+	resp    kmsg.ProduceResponse
+
+	callback func([]partition.AppendResult) // method done
+}
+
+var producings sync.Pool
+
+// maxPooledProduce bounds the size of those whose memory is kept.
+const maxPooledProduce = 128
+
+func newProducing(h *Handler, r *listener.Request, req *kmsg.ProduceRequest) *producing {
+	x, _ := producings.Get().(*producing)
+	if x == nil {
+		x = new(producing)
+		x.callback = x.done
+	}
+	x.h, x.r, x.acks, x.failed, x.size = h, r, req.Acks, false, len(req.Topics)
+	x.entries, x.answers = x.entries[:0], x.answers[:0]
+	return x
+}
+
+func (x *producing) done(results []partition.AppendResult) {
+	r, resp := x.r, &x.resp
+	for i := range results {
+		a := &results[i]
+		answerAppend(x.answers[i], a)
+		x.failed = x.failed || a.Err != nil
+		if a.Leader >= 0 && a.Err != nil && r.Version >= 10 {
+			resp.Brokers = addBroker(resp.Brokers, x.h.produceBroker(a.Leader, r.Conn.Listener()))
+		}
+	}
+	switch {
+	case x.acks != 0:
+		r.Reply(resp)
+	case x.failed:
+		r.CloseConn("a produce request with acks=0 failed")
+	default:
+		r.ReplyNothing()
+	}
+	// The reply has been encoded.
+	if x.size > maxPooledProduce {
+		return
+	}
+	clear(x.entries) // they alias the frame
+	if results != nil {
+		clear(results)
+		x.results = results
+	}
+	x.h, x.r, x.resp.Brokers = nil, nil, nil
+	producings.Put(x)
+}
+
+// again is s with n elements, which keep what they hold.
+func again[T any](s []T, n int) []T {
+	if n <= cap(s) {
+		return s[:n]
+	}
+	more := make([]T, n)
+	copy(more, s[:cap(s)])
+	return more
 }
 
 func answerAppend(rp *kmsg.ProduceResponseTopicPartition, a *partition.AppendResult) {
