@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -38,7 +39,9 @@ type Broker struct {
 	failed chan error // holds one; see Failed
 
 	dirs        []*commitlog.Dir
-	cleanDirs   atomic.Bool // every log was closed in order
+	offlineDirs []partition.OfflineDir // could not be opened
+	notifying   sync.WaitGroup         // of failed folders
+	homeless    atomic.Bool            // the last folder has failed
 	zk          *coordination.Client
 	epoch       atomic.Int64 // czxid of our registration, -1 before it
 	metadata    *metadata.Cache
@@ -100,9 +103,8 @@ func (b *Broker) Stop() error {
 }
 
 // Failed gives an error once the broker cannot do its work any more and should
-// be stopped: a log folder has failed. As long as it lives it counts as a leader,
-// and nobody takes over what it cannot write. Kafka goes on if it has another
-// folder; here one is enough to end.
+// be stopped: the last of its log folders has failed. Of one of several the
+// controller is told, and the replicas in the others go on.
 func (b *Broker) Failed() <-chan error { return b.failed }
 
 // Addr is the bound address of a listener by its name, "" if there is none.
@@ -121,7 +123,7 @@ func (b *Broker) Addr(name string) string {
 // is being elected, for as long as all these tries may take by Kafka's settings,
 // at most 10 s.
 func (b *Broker) shutDown(ctx context.Context) error {
-	if !b.cfg.ControlledShutdown {
+	if !b.cfg.ControlledShutdown || b.homeless.Load() { // then the end of the registration says it all
 		return nil
 	}
 	pause := min(b.cfg.ControlledShutdownBackoff, shutDownPause)

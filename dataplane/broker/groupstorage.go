@@ -55,7 +55,7 @@ func (s *groupStorage) Read(p int32, fn func(group.Record) error) error {
 	end := log.EndOffset()
 	buf := make([]byte, 0, readChunk)
 	for at := log.StartOffset(); at < end; {
-		slice, err := log.Read(at, readChunk, end, true)
+		slice, err := part.Read(at, readChunk, end, true)
 		if err != nil {
 			return err
 		}

@@ -15,7 +15,6 @@ import (
 
 	"penstock/dataplane/admission"
 	"penstock/dataplane/auth"
-	"penstock/dataplane/commitlog"
 	"penstock/dataplane/config"
 	"penstock/dataplane/controller"
 	"penstock/dataplane/coordination"
@@ -41,7 +40,11 @@ func Start(ctx context.Context, cfg *config.Broker, log *slog.Logger) (_ *Broker
 	b := &Broker{cfg: cfg, log: log.With("broker", cfg.ID), failed: make(chan error, 1)}
 	b.epoch.Store(-1)
 	b.ctx, b.cancel = context.WithCancel(context.Background())
-	b.onStop("background work", func(context.Context) error { b.cancel(); return nil })
+	b.onStop("background work", func(context.Context) error {
+		b.cancel()
+		b.notifying.Wait()
+		return nil
+	})
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, b.Stop())
@@ -58,6 +61,7 @@ func Start(ctx context.Context, cfg *config.Broker, log *slog.Logger) (_ *Broker
 		{"reading quotas and ACLs", b.startAdmission},
 		{"opening the usage meter", b.openMeter},
 		{"opening the logs", b.openLogs},
+		{"starting metrics", b.startMetrics},
 		{"starting the group coordinator", b.startGroups},
 		{"preparing the controller", b.prepareController},
 		{"serving", b.serve},
@@ -76,18 +80,6 @@ func Start(ctx context.Context, cfg *config.Broker, log *slog.Logger) (_ *Broker
 	return b, nil
 }
 
-func (b *Broker) openDirs(context.Context) error {
-	for _, path := range b.cfg.LogDirs {
-		d, err := commitlog.OpenDir(vfs.OS, path)
-		if err != nil {
-			return err
-		}
-		b.dirs = append(b.dirs, d)
-		b.onStop("log dir "+path, func(context.Context) error { return d.Close(b.cleanDirs.Load()) })
-	}
-	return nil
-}
-
 // bind takes the ports before anything says that this broker is there.
 func (b *Broker) bind(context.Context) error {
 	memory := admission.NewLanes(requestMemory(b.cfg))
@@ -102,6 +94,7 @@ func (b *Broker) bind(context.Context) error {
 			Name: e.Name, Addr: e.Addr(), SASL: e.SASL(), Limits: conns, Buffers: b.buffers,
 			Handler:     func(r *listener.Request) { b.handler.Serve(r) },
 			OnLocalDone: b.chargeRequest, OnSent: b.chargeNetwork,
+			SendBuffer: b.cfg.SocketSendBufferBytes, ReceiveBuffer: b.cfg.SocketReceiveBufferBytes,
 			MaxFrame: b.cfg.SocketRequestMaxBytes, MaxFrameBeforeAuth: b.cfg.SASLMaxReceiveBytes, IdleTimeout: b.cfg.ConnectionsMaxIdle, Logger: b.log,
 		}
 		lc.ClientsOnly = len(b.cfg.Listeners) > 1 && e.Name != b.cfg.InterBrokerListener
@@ -147,28 +140,13 @@ func (b *Broker) connect(ctx context.Context) error {
 	return zk.EnsureLayout(ctx)
 }
 
-// identify holds the folders against the cluster: a folder of another cluster
-// or broker must not be served from here.
 func (b *Broker) identify(ctx context.Context) error {
 	id, err := b.zk.ClusterID(ctx)
 	if err != nil {
 		return err
 	}
-	for _, d := range b.dirs {
-		m, ok, err := d.Meta()
-		if err != nil {
-			return err
-		}
-		switch {
-		case !ok:
-			if err := d.WriteMeta(commitlog.MetaProperties{ClusterID: id, BrokerID: b.cfg.ID}); err != nil {
-				return err
-			}
-		case m.ClusterID != "" && m.ClusterID != id:
-			return fmt.Errorf("%s belongs to cluster %s, not to %s", d.Path(), m.ClusterID, id)
-		case m.BrokerID >= 0 && m.BrokerID != b.cfg.ID:
-			return fmt.Errorf("%s belongs to broker %d, not to %d", d.Path(), m.BrokerID, b.cfg.ID)
-		}
+	if err := b.identifyDirs(id); err != nil {
+		return err
 	}
 	b.metadata = metadata.NewCache(id)
 	b.topics = &topicConfigs{ctx: b.ctx, broker: b.cfg, zk: b.zk, log: b.log, known: map[string]partition.TopicConfig{}}
@@ -191,7 +169,7 @@ func (b *Broker) openMeter(context.Context) error {
 	}
 	b.usage = &usageLink{link: link{dialer: b.dialer}, b: b}
 	m, err := meter.Open(meter.Config{
-		Dir: b.cfg.LogDirs[0], Broker: b.cfg.ID, Cluster: b.metadata.Image().ClusterID,
+		Dir: b.meterDir(), Broker: b.cfg.ID, Cluster: b.metadata.Image().ClusterID,
 		Interval: b.cfg.UsageInterval, Publish: b.usage.publish, Logger: b.log,
 	})
 	b.meter = m
@@ -217,27 +195,25 @@ func (b *Broker) openLogs(ctx context.Context) error {
 		return err
 	}
 	m, err := partition.NewManager(ctx, partition.Config{
-		BrokerID: b.cfg.ID, BrokerEpoch: b.epoch.Load, FS: vfs.OS, Dirs: b.dirs,
+		BrokerID: b.cfg.ID, BrokerEpoch: b.epoch.Load, FS: vfs.OS, Dirs: b.dirs, Offline: b.offlineDirs,
 		Topic: b.topics.get,
 		Known: func(tp partition.TopicPartition) bool {
 			return b.metadata.Image().Partition(tp.Topic, tp.Partition) != nil
 		},
-		Alive: func(id int32) bool { return b.metadata.Image().Alive(id) },
-		ISR:   b.isr, Fetchers: b.fetchers, Wheel: b.wheel, Hooks: b.hooks(),
+		TopicID: b.topicID,
+		Alive:   func(id int32) bool { return b.metadata.Image().Alive(id) },
+		ISR:     b.isr, Fetchers: b.fetchers, Wheel: b.wheel, Hooks: b.hooks(),
 		ReplicaLagTimeMax: b.cfg.ReplicaLagTimeMax, HighWatermarkCheckpoint: b.cfg.HighWatermarkCheckpointInterval,
 		RecoveryCheckpoint: b.cfg.RecoveryPointInterval, RetentionCheck: b.cfg.RetentionCheckInterval,
+		ProducerCheck:   b.cfg.ProducerIDExpirationCheck,
 		DeleteDelay:     max(topicDefaults.FileDeleteDelay, time.Second), // looked at as often: not more than each second
-		RecoveryThreads: b.cfg.RecoveryThreadsPerDir, Logger: b.log,
+		RecoveryThreads: b.cfg.RecoveryThreadsPerDir, MoveThreads: b.cfg.MoveThreads, MoveRate: b.cfg.MoveRate, Logger: b.log,
 	})
 	if err != nil {
 		return err
 	}
 	b.partitions = m
-	b.onStop("logs", func(context.Context) error {
-		err := m.Close()
-		b.cleanDirs.Store(err == nil)
-		return err
-	})
+	b.onStop("logs", func(context.Context) error { return m.Close() })
 	return nil
 }
 
@@ -254,12 +230,7 @@ func (b *Broker) hooks() partition.Hooks {
 				b.groups.OnResign(tp.Partition, epoch)
 			}
 		},
-		OnDirFailure: func(dir string, err error) {
-			select {
-			case b.failed <- fmt.Errorf("log folder %s has failed: %w", dir, err):
-			default: // one is enough
-			}
-		},
+		OnDirFailure: b.dirFailed,
 	}
 	if b.meter != nil {
 		h.OnAppend = func(e partition.AppendEvent) {

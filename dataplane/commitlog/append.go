@@ -45,10 +45,18 @@ func (l *Log) appendLeader(batches []byte, leaderEpoch int32) (AppendInfo, bool,
 		if b.LastOffsetDelta() < 0 {
 			return AppendInfo{}, false, kerr.InvalidRecord
 		}
-		if b.HasProducerID() && !b.IsControl() {
+		if b.HasProducerID() {
 			if withProducer++; withProducer > 1 {
-				return AppendInfo{}, false, fmt.Errorf("more than one idempotent batch in one append: %w", kerr.InvalidRecord)
+				return AppendInfo{}, false, fmt.Errorf("more than one batch with a producer id in one append: %w", kerr.InvalidRecord)
 			}
+		}
+		switch {
+		case !b.HasProducerID():
+		case b.IsControl():
+			if err := l.producers.checkMarker(b); err != nil {
+				return AppendInfo{}, false, err
+			}
+		default:
 			dup, err := l.producers.check(b)
 			if err != nil {
 				return AppendInfo{}, false, err
@@ -143,13 +151,7 @@ func (l *Log) write(batches []byte, info *AppendInfo) (flush bool, err error) {
 	}
 	// Epochs before data: an epoch that begins at the end of the log is harmless, one
 	// that is missing would hide a divergence.
-	err = batchesOf(batches, func(b recordbatch.Batch) error {
-		if latest, ok := l.epochs.latest(); b.LeaderEpoch() >= 0 && (!ok || latest != b.LeaderEpoch()) {
-			return l.epochs.assign(b.LeaderEpoch(), b.BaseOffset())
-		}
-		return nil
-	})
-	if err != nil {
+	if err := l.applyEpochs(batches); err != nil {
 		return false, err
 	}
 	s := l.active()
@@ -163,31 +165,82 @@ func (l *Log) write(batches []byte, info *AppendInfo) (flush bool, err error) {
 	if err := s.written(batches, int(l.cfg.IndexIntervalBytes)); err != nil {
 		return false, l.fail(err)
 	}
-	l.end.Store(info.LastOffset + 1)
-	err = batchesOf(batches, func(b recordbatch.Batch) error {
-		return l.producers.replay(b, l.now().UnixMilli(), func() (recordbatch.Batch, error) { return b, nil })
-	})
-	if err != nil {
-		l.logger.Warn("control batch is unreadable", "dir", l.dir, "error", err)
+	// What the batches mean for transactions is in force before anybody can read them.
+	if err := l.applyAll(s, batches); err != nil {
+		return false, l.fail(err)
 	}
+	l.end.Store(info.LastOffset + 1)
 	return info.LastOffset+1-l.recovery.Load() >= l.cfg.FlushMessages, nil
 }
 
-// replay takes over a batch that is in the log: by its header h, or the whole batch
-// if it is a marker. now is in ms since 1970.
-func (ps *producers) replay(h recordbatch.Batch, now int64, whole func() (recordbatch.Batch, error)) error {
-	if !h.HasProducerID() {
-		return nil
+// applyEpochs notes the leader epochs that begin with the batches. REQUIRES: mu held.
+func (l *Log) applyEpochs(batches []byte) error {
+	for len(batches) > 0 {
+		b, rest, err := recordbatch.Next(batches)
+		if err != nil {
+			return fmt.Errorf("BUG: unchecked batch is to be written: %w", err)
+		}
+		batches = rest
+		if latest, ok := l.epochs.latest(); b.LeaderEpoch() >= 0 && (!ok || latest != b.LeaderEpoch()) {
+			if err := l.epochs.assign(b.LeaderEpoch(), b.BaseOffset()); err != nil {
+				return err
+			}
+		}
 	}
-	if !h.IsControl() {
-		ps.add(h, now)
-		return nil
+	return nil
+}
+
+// applyAll takes the batches that were appended to s over into the producer state.
+// REQUIRES: mu held.
+func (l *Log) applyAll(s *segment, batches []byte) error {
+	now := l.now().UnixMilli()
+	for len(batches) > 0 {
+		b, rest, err := recordbatch.Next(batches)
+		if err != nil {
+			return fmt.Errorf("BUG: unchecked batch was written: %w", err)
+		}
+		batches = rest
+		switch {
+		case !b.HasProducerID():
+		case b.IsControl():
+			err = l.applyMarker(s, b)
+		default:
+			l.producers.add(b, now)
+		}
+		if err != nil {
+			return err
+		}
 	}
-	b, err := whole()
+	l.undecided.opened(l.producers.firstOpen())
+	return nil
+}
+
+// applyMarker takes over a control batch that is in the log; an abort goes into the
+// transaction index of s, unless that is nil. One that cannot be read is left alone:
+// its transaction then stays open, and nobody reads what might be wrong.
+// REQUIRES: mu held.
+func (l *Log) applyMarker(s *segment, b recordbatch.Batch) error {
+	m, ok, err := parseMarker(b)
 	if err != nil {
-		return err
+		l.logger.Warn("control batch is unreadable", "dir", l.dir, "offset", b.BaseOffset(), "error", err)
+		return nil
 	}
-	return ps.addMarker(b)
+	if !ok {
+		return nil
+	}
+	t, ok := l.producers.end(b, m)
+	if !ok {
+		return nil
+	}
+	open := l.producers.firstOpen()
+	if m.abort && s != nil {
+		if err := s.aborted(abortedTxn{t.producerID, t.first, t.last, min(open, t.last+1)}); err != nil {
+			return err
+		}
+		l.lastAbort.Store(max(l.lastAbort.Load(), t.last))
+	}
+	l.undecided.ended(t, open)
+	return nil
 }
 
 // maybeRoll starts a new segment if the batches do not belong into the active one.

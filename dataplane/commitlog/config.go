@@ -64,4 +64,8 @@ type OpenOptions struct {
 	LogStartOffset int64
 	Now            func() time.Time // nil = time.Now
 	Logger         *slog.Logger     // nil = discard
+	// OnFailure is told that the log refuses all changes from now on, also when nobody
+	// waits for what failed, as a flush in the background. It must neither block nor
+	// call the log.
+	OnFailure func(error)
 }

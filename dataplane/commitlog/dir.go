@@ -6,14 +6,10 @@ import (
 	"io"
 	"io/fs"
 	"path/filepath"
-	"regexp"
 	"sort"
-	"strconv"
 	"strings"
 	"sync"
 	"time"
-
-	"github.com/google/uuid"
 
 	"penstock/dataplane/protocol"
 	"penstock/dataplane/vfs"
@@ -30,8 +26,6 @@ const (
 	lockFile          = ".lock"
 	cleanShutdownFile = ".kafka_cleanshutdown"
 	metaFile          = "meta.properties"
-	deleteDirSuffix   = "-delete"
-	maxNameLength     = 255
 )
 
 // Dir is one folder of log.dirs. Its methods may be called concurrently.
@@ -88,42 +82,6 @@ func (d *Dir) Path() string { return d.path }
 // CleanShutdown tells that the last owner closed everything in order.
 func (d *Dir) CleanShutdown() bool { return d.clean }
 
-// Partitions lists the partitions that have a folder here, sorted.
-func (d *Dir) Partitions() ([]protocol.TopicPartition, error) {
-	es, err := d.fs.ReadDir(d.path)
-	if err != nil {
-		return nil, storageErr("list", d.path, err)
-	}
-	var out []protocol.TopicPartition
-	for _, e := range es {
-		if tp, ok := parsePartitionDir(e.Name); ok && e.Dir {
-			out = append(out, tp)
-		}
-	}
-	return out, nil
-}
-
-var topicName = regexp.MustCompile(`^[a-zA-Z0-9._-]{1,249}$`)
-
-// parsePartitionDir reads topic-partition. Folders of Kafka's with a suffix (-delete,
-// -future, -stray) do not match, as that is not a number.
-func parsePartitionDir(name string) (tp protocol.TopicPartition, ok bool) {
-	i := strings.LastIndexByte(name, '-')
-	if i < 1 || !topicName.MatchString(name[:i]) {
-		return tp, false
-	}
-	p, err := strconv.ParseInt(name[i+1:], 10, 32)
-	if err != nil || p < 0 || strconv.FormatInt(p, 10) != name[i+1:] {
-		return tp, false
-	}
-	return protocol.TopicPartition{Topic: name[:i], Partition: int32(p)}, true
-}
-
-// PartitionPath is the folder of a partition.
-func (d *Dir) PartitionPath(tp protocol.TopicPartition) string {
-	return filepath.Join(d.path, tp.String())
-}
-
 // ReadCheckpoint reads one of the checkpoint files; a missing one is empty.
 func (d *Dir) ReadCheckpoint(name string) (map[protocol.TopicPartition]int64, error) {
 	path := filepath.Join(d.path, name)
@@ -161,18 +119,48 @@ func (d *Dir) write(name string, b []byte) error {
 // MarkDeleted renames a partition's folder to its -delete name, to be removed by
 // SweepDeleted. The partition's Log must be closed. A missing folder is no error.
 func (d *Dir) MarkDeleted(tp protocol.TopicPartition) error {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	suffix := fmt.Sprintf("-%d.%s%s", tp.Partition, strings.ReplaceAll(uuid.NewString(), "-", ""), deleteDirSuffix)
-	topic := tp.Topic[:min(len(tp.Topic), maxNameLength-len(suffix))]
-	from, to := d.PartitionPath(tp), filepath.Join(d.path, topic+suffix)
-	if err := d.fs.Rename(from, to); errors.Is(err, fs.ErrNotExist) {
-		return nil
-	} else if err != nil {
-		return storageErr("rename", from, err)
+	return d.MarkFolderDeleted(Folder{tp, d.PartitionPath(tp)})
+}
+
+// MarkFolderDeleted is MarkDeleted for any folder of the Dir.
+func (d *Dir) MarkFolderDeleted(f Folder) error {
+	to, err := d.renameAway(f, deleteDirSuffix)
+	if to != "" {
+		d.mu.Lock()
+		d.marked[to] = time.Now()
+		d.mu.Unlock()
 	}
-	d.marked[to] = time.Now()
+	return err
+}
+
+// SetAside renames a folder that belongs to no replica to its -stray name, under
+// which it stays until an operator looks at it, and gives the new path.
+func (d *Dir) SetAside(f Folder) (string, error) { return d.renameAway(f, strayDirSuffix) }
+
+func (d *Dir) renameAway(f Folder, suffix string) (to string, err error) {
+	to = filepath.Join(d.path, cappedName(f.TP, suffix))
+	if err := d.fs.Rename(f.Path, to); errors.Is(err, fs.ErrNotExist) {
+		return "", nil
+	} else if err != nil {
+		return "", storageErr("rename", f.Path, err)
+	}
+	return to, storageErr("sync", d.path, d.fs.SyncDir(d.path))
+}
+
+// Promote renames a future folder, whose Log must be closed, to that of the replica
+// itself, durably.
+func (d *Dir) Promote(f Folder) error {
+	if err := d.fs.Rename(f.Path, d.PartitionPath(f.TP)); err != nil {
+		return storageErr("rename", f.Path, err)
+	}
 	return storageErr("sync", d.path, d.fs.SyncDir(d.path))
+}
+
+// Space is the room on the file system that holds the Dir, in bytes: all of it, and
+// what the broker can still use; -1 where the file system does not say.
+func (d *Dir) Space() (total, usable int64, err error) {
+	total, usable, err = vfs.Space(d.fs, d.path)
+	return total, usable, storageErr("size of", d.path, err)
 }
 
 // SweepDeleted removes the -delete folders that were marked at least delay ago

@@ -1,5 +1,5 @@
 // Package commitlog is one partition's log on disk in the format of Apache Kafka
-// 3.9: segments with offset and time index, producer snapshots, leader epochs;
+// 3.9: segments with offset, time and transaction index, producer snapshots, leader epochs;
 // and the folder of log.dirs that holds many such logs. It knows no roles: who may
 // append what is the partition's business.
 //
@@ -11,7 +11,8 @@
 // and the end offset atomically and pin each segment's file by reference count.
 //
 // Lock order: Log.flushMu (one flush at a time, not held by appends), Log.mu,
-// segment.mu, index.openMu. The lock of the epoch cache is a leaf. No lock that a
+// segment.mu, index.openMu. The locks of the epoch cache and of what is undecided
+// are leaves. No lock that a
 // reader needs is held over an fsync, but for truncations.
 //
 // # What survives what
@@ -24,7 +25,6 @@
 //
 // # Not here yet
 //
-// Compaction and the transaction index. Segments that a compaction of Apache Kafka
-// left half swapped (.swap) are refused; batches of transactions are stored as they
-// are, and the producer snapshot keeps their state.
+// Compaction. Segments that a compaction of Apache Kafka left half swapped (.swap)
+// are refused.
 package commitlog

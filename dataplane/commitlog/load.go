@@ -18,7 +18,7 @@ import (
 // batch ends the log there, indexes and epochs are built anew. The recovery point is
 // not advanced by that: what was read may still only be in memory.
 func Open(fsys vfs.FS, dir string, cfg Config, o OpenOptions) (*Log, error) {
-	l := &Log{fs: fsys, dir: dir, cfg: cfg.withDefaults(), now: o.Now, logger: o.Logger}
+	l := &Log{fs: fsys, dir: dir, cfg: cfg.withDefaults(), now: o.Now, logger: o.Logger, broke: o.OnFailure}
 	if err := l.open(o); err != nil {
 		return nil, err
 	}
@@ -34,6 +34,8 @@ func (l *Log) open(o OpenOptions) error {
 	}
 	l.start.Store(max(0, o.LogStartOffset))
 	l.setSegments(nil)
+	l.undecided.init()
+	l.lastAbort.Store(-1)
 	if err := l.load(o); err != nil {
 		return errors.Join(fmt.Errorf("open log %s: %w", l.dir, err), l.closeSegments())
 	}
@@ -84,7 +86,11 @@ func (l *Log) load(o OpenOptions) error {
 	if err := errors.Join(l.epochs.truncateEnd(end), l.epochs.truncateStart(start)); err != nil {
 		return err
 	}
-	if err := l.rebuildProducers(o.CleanShutdown); err != nil {
+	if l.replayed != end { // a scan may have brought them there
+		if err := l.rebuildProducers(end); err != nil {
+			return err
+		}
+	} else if err := l.removeSnapshots(func(o int64) bool { return o > end }); err != nil {
 		return err
 	}
 	l.producers.expire(l.now(), l.cfg.ProducerExpiry)
@@ -241,13 +247,27 @@ func (l *Log) loadSegment(s *segment, size, limit int64) error {
 	if err := s.findLargestTime(); err != nil {
 		return fmt.Errorf("%w: %w", errRebuild, err)
 	}
+	if err := s.txns.load(s.base); errors.Is(err, errTxnIndex) {
+		return fmt.Errorf("%w: %w", errRebuild, err)
+	} else if err != nil {
+		return err
+	}
+	l.lastAbort.Store(max(l.lastAbort.Load(), s.txns.last))
 	return errors.Join(s.offsets.closeFile(), s.times.closeFile())
 }
 
 // recoverSegment reads the segment through, checks every batch, builds the indexes
 // anew and cuts what is not whole; torn tells that something was cut. The later
 // segments go before the cut: a crash between must not leave a gap that looks whole.
+// The producer state comes along, since the transaction index is made from it.
 func (l *Log) recoverSegment(s *segment, size int64, later []int64) (torn bool, err error) {
+	if err := l.producersAt(s.base); err != nil {
+		return false, err
+	}
+	if err := s.txns.reset(); err != nil {
+		return false, err
+	}
+	now := l.now().UnixMilli()
 	fresh := newSegment(l.fs, l.dir, s.base, &l.cfg, l.now())
 	s.size, s.next, s.maxTs, s.maxTsLast, s.unindexed = 0, s.base, -1, s.base, 0
 	for _, x := range []*index{&s.offsets, &s.times} {
@@ -277,10 +297,15 @@ func (l *Log) recoverSegment(s *segment, size int64, later []int64) (torn bool, 
 				return false, err
 			}
 		}
+		if err := l.replay(s, s, h, s.size, n, now); err != nil {
+			return false, err
+		}
 		if err := s.account(h, n, int(l.cfg.IndexIntervalBytes)); err != nil {
 			return false, err
 		}
 	}
+	l.replayed = s.next
+	l.undecided.opened(l.producers.firstOpen())
 	if bad != nil {
 		l.logger.Warn("cutting the log at a torn batch", "file", s.path(logSuffix), "position", s.size, "of", size, "next", s.next, "error", bad)
 		if err := l.dropBases(later); err != nil {
@@ -295,7 +320,7 @@ func (l *Log) recoverSegment(s *segment, size int64, later []int64) (torn bool, 
 	}
 	// The cut and the indexes must not be undone by a power cut: the recovery point may
 	// lie above the cut.
-	err = errors.Join(s.offsets.sync(), s.times.sync(), s.offsets.finish(), s.times.finish())
+	err = errors.Join(s.offsets.sync(), s.times.sync(), s.offsets.finish(), s.times.finish(), s.txns.finish())
 	if bad != nil {
 		err = errors.Join(err, storageErr("sync", s.path(logSuffix), s.file.Sync()))
 	}
@@ -311,7 +336,7 @@ func checkBatch(s *segment, sc *scanner, h recordbatch.Batch, n int64, chunk []b
 
 // rebuildEpochs reads the epochs from all batch headers.
 func (l *Log) rebuildEpochs() error {
-	return l.walk(l.start.Load(), func(s *segment, h recordbatch.Batch, _, _ int64) error {
+	return l.walk(l.start.Load(), l.end.Load(), func(s *segment, h recordbatch.Batch, _, _ int64) error {
 		if latest, ok := l.epochs.latest(); h.LeaderEpoch() >= 0 && (!ok || h.LeaderEpoch() > latest) {
 			return l.epochs.assign(h.LeaderEpoch(), h.BaseOffset())
 		}
@@ -319,55 +344,12 @@ func (l *Log) rebuildEpochs() error {
 	})
 }
 
-// rebuildProducers builds the producer state from the newest good snapshot not above
-// the end, and the batches after it. Snapshots above the end and bad ones go.
-func (l *Log) rebuildProducers(clean bool) error {
-	end := l.end.Load()
-	if err := l.removeSnapshots(func(o int64) bool { return o > end }); err != nil {
-		return err
-	}
-	offsets, err := snapshotOffsets(l.fs, l.dir)
-	if err != nil {
-		return err
-	}
-	l.producers = producers{}
-	from := l.segments()[0].base
-	for i := len(offsets) - 1; i >= 0; i-- {
-		path := segmentPath(l.dir, offsets[i], snapshotSuffix)
-		b, err := vfs.ReadFile(l.fs, path, maxSnapshotSize)
-		var ps *producers
-		if err == nil {
-			ps, err = decodeSnapshot(b)
-		}
-		if err == nil {
-			l.producers, from = *ps, offsets[i]
-			break
-		}
-		if !errors.Is(err, errSnapshot) {
-			return storageErr("read", path, err)
-		}
-		l.logger.Warn("removing a bad producer snapshot", "file", path, "error", err)
-		if err := removeIfThere(l.fs, path); err != nil {
-			return err
-		}
-	}
-	if from < end && clean {
-		l.logger.Info("replaying batches for the producer state", "dir", l.dir, "from", from, "to", end)
-	}
-	now := l.now().UnixMilli()
-	return l.walk(from, func(s *segment, h recordbatch.Batch, pos, n int64) error {
-		return l.producers.replay(h, now, func() (recordbatch.Batch, error) { return readBatch(s.file, pos, n) })
-	})
-}
-
-// walk calls fn with the header of every batch that ends above offset from.
-// REQUIRES: mu held, or the log not yet shared.
-func (l *Log) walk(from int64, fn func(s *segment, h recordbatch.Batch, pos, n int64) error) error {
-	if from >= l.end.Load() {
-		return nil
-	}
+// walk calls fn with the header of every batch that ends above offset from and
+// begins below upTo. REQUIRES: mu held, or the log not yet shared.
+func (l *Log) walk(from, upTo int64, fn func(s *segment, h recordbatch.Batch, pos, n int64) error) error {
 	segs := l.segments()
-	for _, s := range segs[find(segs, from):] {
+	for i := find(segs, from); from < upTo && i < len(segs) && segs[i].base < upTo; i++ {
+		s := segs[i]
 		pos, err := s.position(from)
 		if err != nil {
 			return err
@@ -376,7 +358,10 @@ func (l *Log) walk(from int64, fn func(s *segment, h recordbatch.Batch, pos, n i
 		for err == nil && pos < s.size {
 			var h recordbatch.Batch
 			var n int64
-			if h, n, err = sc.header(pos); err == nil && h.LastOffset() >= from {
+			if h, n, err = sc.header(pos); err == nil && h.BaseOffset() >= upTo {
+				break
+			}
+			if err == nil && h.LastOffset() >= from {
 				err = fn(s, h, pos, n)
 			}
 			pos += n

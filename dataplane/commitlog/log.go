@@ -10,7 +10,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"penstock/dataplane/recordbatch"
 	"penstock/dataplane/vfs"
 )
 
@@ -20,6 +19,7 @@ type Log struct {
 	dir    string
 	now    func() time.Time
 	logger *slog.Logger
+	broke  func(error)  // OpenOptions.OnFailure
 	bg     func(func()) // nil: a goroutine; tests choose the moment
 	wg     sync.WaitGroup
 
@@ -28,6 +28,8 @@ type Log struct {
 	recovery   atomic.Int64
 	segs       atomic.Pointer[[]*segment]
 	epochs     *epochs
+	undecided  undecided
+	lastAbort  atomic.Int64 // no abort marker lies above it; -1 if there is none
 	closed     atomic.Bool
 
 	flushMu sync.Mutex // one flush at a time; taken before mu
@@ -35,6 +37,7 @@ type Log struct {
 	mu        sync.Mutex
 	cfg       Config
 	producers producers
+	replayed  int64         // while the log is opened: up to where producers goes
 	failed    error         // a failed write or sync that leaves the files in doubt
 	cuts      int           // number of truncations, so that a flush notices one
 	dirDirty  bool          // names were made that are not yet durable
@@ -148,6 +151,9 @@ func (l *Log) fail(err error) error {
 	if err != nil && l.failed == nil {
 		l.failed = err
 		l.logger.Error("log failed", "dir", l.dir, "error", err)
+		if l.broke != nil {
+			l.broke(err)
+		}
 	}
 	return err
 }
@@ -259,7 +265,12 @@ func (l *Log) Delete() error {
 	return err
 }
 
-// abandon closes the files as they are.
+// Closed tells that Close, Delete or Abandon was called.
+func (l *Log) Closed() bool { return l.closed.Load() }
+
+// Abandon closes the files as they are, for a log whose folder has failed or is to go.
+func (l *Log) Abandon() error { return l.abandon() }
+
 func (l *Log) abandon() error {
 	defer l.wg.Wait()
 	l.flushMu.Lock()
@@ -287,17 +298,4 @@ func (l *Log) background(f func()) {
 		return
 	}
 	l.wg.Go(f)
-}
-
-// batchesOf calls fn for each batch.
-func batchesOf(batches []byte, fn func(b recordbatch.Batch) error) error {
-	for b, err := range recordbatch.Split(batches) {
-		if err != nil {
-			return err
-		}
-		if err := fn(b); err != nil {
-			return err
-		}
-	}
-	return nil
 }

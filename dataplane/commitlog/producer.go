@@ -2,6 +2,7 @@ package commitlog
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kerr"
@@ -44,6 +45,7 @@ func (p *producer) lastSeq() int32 {
 // producers is the state of all producers of a log, guarded by Log.mu.
 type producers struct {
 	byID map[int64]*producer
+	open []txn // the open transactions, by first offset
 }
 
 // check judges a batch that a client wants appended: a non-nil meta is the earlier
@@ -97,26 +99,63 @@ func (ps *producers) add(h recordbatch.Batch, now int64) {
 		p.lastTimestamp = h.MaxTimestamp()
 	}
 	if h.IsTransactional() && p.txnFirst < 0 {
-		p.txnFirst = h.BaseOffset()
+		ps.begin(p, h.ProducerID(), h.BaseOffset())
 	}
 }
 
-// addMarker takes over a control batch: it ends the producer's transaction.
-func (ps *producers) addMarker(b recordbatch.Batch) error {
-	return recordbatch.Records(b, func(r recordbatch.Record) error {
-		// Key: version, type (0 abort, 1 commit). Value: version, coordinator epoch.
-		if len(r.Key) < 4 || be.Uint16(r.Key[2:]) > 1 || len(r.Value) < 6 {
-			return nil // markers of other kinds concern no producer
-		}
-		p := ps.get(b.ProducerID())
-		if e := b.ProducerEpoch(); e != p.epoch {
-			p.epoch, p.n = e, 0
-		}
-		p.coordinatorEpoch = int32(be.Uint32(r.Value[2:]))
-		p.txnFirst = -1
-		p.lastTimestamp = r.Timestamp
+// begin opens a transaction of producer p.
+func (ps *producers) begin(p *producer, id, first int64) {
+	p.txnFirst = first
+	i := len(ps.open)
+	for i > 0 && ps.open[i-1].first > first { // of a snapshot only, which is sorted by id
+		i--
+	}
+	ps.open = slices.Insert(ps.open, i, txn{producerID: id, first: first, last: -1})
+}
+
+// firstOpen is where the oldest open transaction begins, noOffset if there is none.
+func (ps *producers) firstOpen() int64 {
+	if len(ps.open) == 0 {
+		return noOffset
+	}
+	return ps.open[0].first
+}
+
+// checkMarker judges a marker that the transaction coordinator wants appended.
+func (ps *producers) checkMarker(b recordbatch.Batch) error {
+	m, ok, err := parseMarker(b)
+	if err != nil {
+		return fmt.Errorf("%w: %w", err, kerr.InvalidRecord)
+	}
+	p := ps.byID[b.ProducerID()]
+	switch {
+	case !ok || p == nil:
 		return nil
-	})
+	case b.ProducerEpoch() < p.epoch:
+		return fmt.Errorf("producer %d has epoch %d, its marker %d: %w", b.ProducerID(), p.epoch, b.ProducerEpoch(), kerr.InvalidProducerEpoch)
+	case m.coordinatorEpoch < p.coordinatorEpoch:
+		return fmt.Errorf("producer %d: marker of coordinator epoch %d after one of %d: %w", b.ProducerID(), m.coordinatorEpoch, p.coordinatorEpoch,
+			kerr.TransactionCoordinatorFenced)
+	}
+	return nil
+}
+
+// end takes over the marker of control batch b: the producer's transaction is over.
+// ok is false if it had none; then only the epochs are news.
+func (ps *producers) end(b recordbatch.Batch, m marker) (t txn, ok bool) {
+	id := b.ProducerID()
+	p := ps.get(id)
+	if e := b.ProducerEpoch(); e != p.epoch {
+		p.epoch, p.n = e, 0
+	}
+	p.coordinatorEpoch, p.lastTimestamp = m.coordinatorEpoch, m.timestamp
+	if p.txnFirst < 0 {
+		return txn{}, false
+	}
+	t = txn{producerID: id, first: p.txnFirst, last: b.BaseOffset()}
+	p.txnFirst = -1
+	ps.open = slices.DeleteFunc(ps.open, func(o txn) bool { return o.producerID == id })
+	return t, true
 }
 
 func (ps *producers) get(id int64) *producer {

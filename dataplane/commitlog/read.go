@@ -16,6 +16,7 @@ type Slice struct {
 	LastOffset  int64    // of the last batch; -1 if empty
 
 	ref *fileRef
+	seg *segment
 }
 
 // Close unpins; the slice may not be read after. It may be called again.
@@ -108,7 +109,7 @@ func (s *segment) read(from, maxBytes, upTo int64, minOne bool) (out Slice, past
 		if h.LastOffset() >= upTo || n > maxBytes && !minOne {
 			return out, false, nil
 		}
-		out = Slice{File: v.file.File, ref: v.file, Pos: pos, Len: int(n), FirstOffset: h.BaseOffset(), LastOffset: h.LastOffset()}
+		out = Slice{File: v.file.File, ref: v.file, seg: s, Pos: pos, Len: int(n), FirstOffset: h.BaseOffset(), LastOffset: h.LastOffset()}
 		break
 	}
 	stop, last, err := v.stop(&sc, &out, pos+maxBytes, upTo)

@@ -59,6 +59,7 @@ type segment struct {
 	unindexed int      // bytes since the last index entry
 	offsets   index
 	times     index
+	txns      txnIndex
 }
 
 const unknownTs = -2
@@ -72,6 +73,7 @@ func newSegment(fsys vfs.FS, dir string, base int64, cfg *Config, now time.Time)
 	s := &segment{fs: fsys, dir: dir, base: base, created: now, next: base, maxTs: -1, maxTsLast: base, firstTs: unknownTs}
 	s.offsets = index{fs: fsys, path: s.path(indexSuffix), entry: offsetEntrySize, max: int(cfg.SegmentIndexBytes) / offsetEntrySize}
 	s.times = index{fs: fsys, path: s.path(timeSuffix), entry: timeEntrySize, max: int(cfg.SegmentIndexBytes) / timeEntrySize}
+	s.txns = newTxnIndex(fsys, s.path(txnSuffix))
 	return s
 }
 
@@ -80,7 +82,7 @@ func (s *segment) path(suffix string) string { return segmentPath(s.dir, s.base,
 // createSegment makes the files of an empty segment; leftovers of the names go.
 func createSegment(fsys vfs.FS, dir string, base int64, cfg *Config, now time.Time) (*segment, error) {
 	s := newSegment(fsys, dir, base, cfg, now)
-	for _, suffix := range []string{logSuffix, indexSuffix, timeSuffix} {
+	for _, suffix := range []string{logSuffix, indexSuffix, timeSuffix, txnSuffix} {
 		if err := fsys.Remove(s.path(suffix)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return nil, storageErr("remove", s.path(suffix), err)
 		}
@@ -165,7 +167,7 @@ func (s *segment) finish() error {
 	if err := s.indexTime(); err != nil {
 		return err
 	}
-	return errors.Join(s.offsets.finish(), s.times.finish())
+	return errors.Join(s.offsets.finish(), s.times.finish(), s.txns.closeFile())
 }
 
 // sync makes the segment durable. The lock is not held over the syncs, so that
@@ -179,9 +181,14 @@ func (s *segment) sync() error {
 	}
 	f.refs.Add(1)
 	err := errors.Join(s.offsets.write(), s.times.write())
+	aborts := s.txns.count > 0
 	s.mu.Unlock()
 	defer f.release()
-	return errors.Join(err, storageErr("sync", f.Name(), f.Sync()), syncFile(s.fs, s.offsets.path), syncFile(s.fs, s.times.path))
+	err = errors.Join(err, storageErr("sync", f.Name(), f.Sync()), syncFile(s.fs, s.offsets.path), syncFile(s.fs, s.times.path))
+	if aborts {
+		err = errors.Join(err, syncFile(s.fs, s.txns.path))
+	}
+	return err
 }
 
 // close drops the segment's own reference; slices keep the file open.
@@ -193,7 +200,7 @@ func (s *segment) close() error {
 	}
 	f := s.file
 	s.file = nil
-	return errors.Join(s.offsets.closeFile(), s.times.closeFile(), storageErr("close", f.Name(), f.release()))
+	return errors.Join(s.offsets.closeFile(), s.times.closeFile(), s.txns.closeFile(), storageErr("close", f.Name(), f.release()))
 }
 
 // view is what a reader needs of a segment, taken in one moment.

@@ -71,7 +71,11 @@ func decodeSnapshot(b []byte) (*producers, error) {
 	}
 	ps := &producers{}
 	for ; len(b) > 0; b = b[snapshotEntrySize:] {
-		p := ps.get(int64(be.Uint64(b)))
+		id := int64(be.Uint64(b))
+		if ps.byID[id] != nil {
+			return nil, fmt.Errorf("%w: producer %d twice", errSnapshot, id)
+		}
+		p := ps.get(id)
 		p.epoch = int16(be.Uint16(b[8:]))
 		m := batchMeta{
 			lastSeq: int32(be.Uint32(b[10:])), lastOffset: int64(be.Uint64(b[14:])),
@@ -86,7 +90,12 @@ func decodeSnapshot(b []byte) (*producers, error) {
 		}
 		p.lastTimestamp = m.timestamp
 		p.coordinatorEpoch = int32(be.Uint32(b[34:]))
-		p.txnFirst = int64(be.Uint64(b[38:]))
+		switch first := int64(be.Uint64(b[38:])); {
+		case first < -1:
+			return nil, fmt.Errorf("%w: transaction from offset %d", errSnapshot, first)
+		case first >= 0:
+			ps.begin(p, id, first)
+		}
 	}
 	return ps, nil
 }

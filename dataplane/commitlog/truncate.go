@@ -26,6 +26,7 @@ func (l *Log) TruncateTo(offset int64) (bool, error) {
 		return true, l.restartAt(offset)
 	}
 	l.cuts++
+	l.undecided.cut(offset)
 	i := find(segs, offset)
 	// Readers must not look above the cut any more.
 	l.end.Store(offset)
@@ -49,7 +50,8 @@ func (l *Log) TruncateTo(offset int64) (bool, error) {
 	if err := l.epochs.truncateEnd(end); err != nil {
 		return true, l.fail(err)
 	}
-	if err := l.rebuildProducers(false); err != nil {
+	l.undecided.cut(end)
+	if err := l.rebuildProducers(end); err != nil {
 		return true, l.fail(err)
 	}
 	// Without this a power cut could bring the dropped files back.
@@ -80,7 +82,9 @@ func (l *Log) restartAt(offset int64) error {
 	l.start.Store(offset)
 	l.end.Store(offset)
 	l.recovery.Store(offset)
-	l.producers = producers{}
+	l.producers, l.replayed = producers{}, offset
+	l.undecided.reset(offset)
+	l.lastAbort.Store(-1)
 	return l.fail(errors.Join(l.epochs.clear(), l.removeSnapshots(func(int64) bool { return true }),
 		storageErr("sync", l.dir, l.fs.SyncDir(l.dir))))
 }
@@ -131,6 +135,9 @@ func (s *segment) cutAt(size, next int64) error {
 		return err
 	}
 	if err := s.times.truncate(func(e []byte) bool { return s.base+entryTimeOffset(e) < next }); err != nil {
+		return err
+	}
+	if err := s.txns.truncate(next); err != nil {
 		return err
 	}
 	return s.findLargestTime()

@@ -77,6 +77,8 @@ type Broker struct {
 	RecoveryPointInterval      time.Duration // log.flush.offset.checkpoint.interval.ms
 	LogStartInterval           time.Duration // log.flush.start.offset.checkpoint.interval.ms
 	RecoveryThreadsPerDir      int
+	MoveThreads                int   // num.replica.alter.log.dirs.threads, 0: one a folder
+	MoveRate                   int64 // replica.alter.log.dirs.io.max.bytes.per.second
 	ProducerIDExpiration       time.Duration
 	ProducerIDExpirationCheck  time.Duration
 	TransactionMaxTimeout      time.Duration
@@ -108,6 +110,8 @@ type Broker struct {
 	// Usage.
 	UsageEnable            bool
 	UsageInterval          time.Duration
+	MetricsEndpoint        string // URL; empty sends none
+	MetricsInterval        time.Duration
 	UsageReplicationFactor int16
 
 	layers   layers
@@ -281,6 +285,10 @@ func (b *Broker) fill(r *reader) {
 	b.RecoveryPointInterval = r.ms("log.flush.offset.checkpoint.interval.ms")
 	b.LogStartInterval = r.ms("log.flush.start.offset.checkpoint.interval.ms")
 	b.RecoveryThreadsPerDir = r.int("num.recovery.threads.per.data.dir")
+	if r.text("num.replica.alter.log.dirs.threads") != "" {
+		b.MoveThreads = r.int("num.replica.alter.log.dirs.threads")
+	}
+	b.MoveRate = r.num("replica.alter.log.dirs.io.max.bytes.per.second")
 	b.ProducerIDExpiration = r.ms("producer.id.expiration.ms")
 	b.ProducerIDExpirationCheck = r.ms("producer.id.expiration.check.interval.ms")
 	b.TransactionMaxTimeout = r.ms("transaction.max.timeout.ms")
@@ -315,6 +323,8 @@ func (b *Broker) fill(r *reader) {
 	b.OAuthAlgorithms = r.list("penstock.oauth.algorithms")
 	b.OAuthMaxTokenLifetime = r.unit("penstock.auth.token.max.lifetime.seconds", time.Second)
 
+	b.MetricsEndpoint = r.text("penstock.telemetry.metrics.endpoint")
+	b.MetricsInterval = r.ms("penstock.telemetry.metrics.interval.ms")
 	b.UsageEnable = r.bool("penstock.usage.enable")
 	b.UsageInterval = r.ms("penstock.usage.interval.ms")
 	b.UsageReplicationFactor = int16(r.num("penstock.usage.topic.replication.factor"))

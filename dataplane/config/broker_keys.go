@@ -80,6 +80,7 @@ var brokerKeys = []key{
 	{name: "num.network.threads", typ: tInt, def: "3", check: atLeast(1), doc: "Counts in the capacity of request quotas; the broker sizes its own work."},
 	{name: "num.partitions", typ: tInt, def: "1", check: atLeast(1), doc: "Partitions of topics made without saying how many."},
 	{name: "num.recovery.threads.per.data.dir", typ: tInt, def: "1", check: atLeast(1), doc: "Logs loaded at one time at start, for each folder."},
+	{name: "num.replica.alter.log.dirs.threads", typ: tInt, null: true, check: atLeast(1), doc: "Replicas that move to another folder at one time; one for each folder if not set."},
 	{name: "num.replica.fetchers", typ: tInt, def: "1", check: atLeast(1), doc: "Connections for replication to each other broker."},
 	{name: "offset.metadata.max.bytes", typ: tInt, def: "4096", check: atLeast(0), doc: "Longest note that a commit may carry, in bytes."},
 	{name: "offsets.commit.timeout.ms", typ: tInt, def: "5000", check: atLeast(1), doc: "Longest wait for the replicas at a commit, in ms."},
@@ -93,6 +94,7 @@ var brokerKeys = []key{
 	{name: "queued.max.request.bytes", typ: tLong, def: "-1", doc: "Most bytes of requests in memory; -1 leaves it to the broker."},
 	{name: "quota.window.num", typ: tInt, def: "11", check: atLeast(1), doc: "Samples kept by client quotas."},
 	{name: "quota.window.size.seconds", typ: tInt, def: "1", check: atLeast(1), doc: "Length of one sample of client quotas, in s."},
+	{name: "replica.alter.log.dirs.io.max.bytes.per.second", typ: tLong, def: "9223372036854775807", check: atLeast(1), doc: "Bytes per second that all replicas together move at to other folders. Kafka knows it as a dynamic setting only."},
 	{name: "replica.fetch.backoff.ms", typ: tInt, def: "1000", check: atLeast(0), doc: "Pause after a failed replica fetch, in ms."},
 	{name: "replica.fetch.max.bytes", typ: tInt, def: "1048576", check: atLeast(0), doc: "Bytes that a follower asks for, by partition."},
 	{name: "replica.fetch.min.bytes", typ: tInt, def: "1", check: atLeast(0), doc: "Bytes that a follower waits for."},
@@ -117,7 +119,7 @@ var brokerKeys = []key{
 	{name: "sasl.server.max.receive.size", typ: tInt, def: "65536", check: between(1024, 104857600), doc: "Most bytes of a frame before login; Kafka takes 524288."},
 	{name: "security.inter.broker.protocol", typ: tString, def: "PLAINTEXT", check: oneOf("PLAINTEXT", "SASL_PLAINTEXT"), doc: "Names the inter-broker listener where inter.broker.listener.name does not."},
 	{name: "socket.listen.backlog.size", typ: tInt, def: "50", check: atLeast(1), doc: "Connections waiting to be accepted."},
-	{name: "socket.receive.buffer.bytes", typ: tInt, def: "102400", doc: "Receive buffer of sockets, in bytes; -1 leaves it to the system."},
+	{name: "socket.receive.buffer.bytes", typ: tInt, def: "524288", doc: "Receive buffer of sockets, in bytes; -1 leaves it to the system. Kafka takes 102400."},
 	{name: "socket.request.max.bytes", typ: tInt, def: "104857600", check: atLeast(1), doc: "Largest request, in bytes."},
 	{name: "socket.send.buffer.bytes", typ: tInt, def: "102400", doc: "Send buffer of sockets, in bytes; -1 leaves it to the system."},
 	{name: "transaction.max.timeout.ms", typ: tInt, def: "900000", check: atLeast(1), doc: "Longest transaction timeout that a producer may ask for, in ms."},
@@ -132,6 +134,8 @@ var brokerKeys = []key{
 	{name: "penstock.auth.token.max.lifetime.seconds", typ: tInt, def: "86400", check: atLeast(1), doc: "Tokens whose expiry lies further ahead are refused, in s."},
 	{name: "penstock.oauth.algorithms", typ: tList, def: "ES256", check: listOf("ES256", "RS256"), doc: "Signature algorithms that tokens may use."},
 	{name: "penstock.oauth.jwks.cache.file", typ: tString, def: "", doc: "File that keeps the issuer's keys for starts without the issuer; empty keeps none."},
+	{name: "penstock.telemetry.metrics.endpoint", typ: tString, def: "", check: collectorURL, doc: "URL that metrics are posted to as OTLP, as a rule http://HOST:4318/v1/metrics; empty sends none."},
+	{name: "penstock.telemetry.metrics.interval.ms", typ: tLong, def: "60000", check: atLeast(100), doc: "Time between two reports of metrics, in ms."},
 	{name: "penstock.usage.enable", typ: tBool, def: "false", doc: "Whether usage is counted and written to the usage topic."},
 	{name: "penstock.usage.interval.ms", typ: tLong, def: "10000", check: atLeast(100), doc: "Time between usage records, in ms."},
 	{name: "penstock.usage.topic.replication.factor", typ: tShort, def: "3", check: atLeast(1), doc: "Replicas of the usage topic."},
@@ -230,7 +234,6 @@ metrics.num.samples
 metrics.recording.level
 metrics.sample.window.ms
 node.id
-num.replica.alter.log.dirs.threads
 offsets.commit.required.acks
 offsets.load.buffer.size
 offsets.topic.compression.codec

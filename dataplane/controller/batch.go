@@ -107,7 +107,7 @@ func (t *term) metadataTopics(parts []topicPart) []kmsg.UpdateMetadataRequestTop
 		ps.Partition, ps.ControllerEpoch = tp.Partition, p.state.ControllerEpoch
 		ps.Leader, ps.LeaderEpoch, ps.ISR, ps.ZKVersion = p.state.Leader, p.state.LeaderEpoch, p.state.ISR, p.state.Version
 		ps.Replicas = p.replicas
-		ps.OfflineReplicas = filter(p.replicas, func(id int32) bool { return !t.st.up(id) })
+		ps.OfflineReplicas = filter(p.replicas, func(id int32) bool { return !t.st.reachable(p)(id) })
 		if t.st.topics[tp.Topic].deleting {
 			ps.Leader = leaderDuringDelete
 		}

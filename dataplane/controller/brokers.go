@@ -70,6 +70,7 @@ func (t *term) brokersUp(bs []coordination.Broker) error {
 	for _, b := range bs {
 		t.st.brokers[b.ID] = b
 		delete(t.st.stopping, b.ID)
+		delete(t.st.offline, b.ID)
 		t.addSender(b)
 	}
 	old := filter(t.st.ids(), func(id int32) bool { return !slices.Contains(ids, id) })
@@ -101,6 +102,7 @@ func (t *term) brokersLost(ids []int32) error {
 	for _, id := range ids {
 		delete(t.st.brokers, id)
 		delete(t.st.stopping, id)
+		delete(t.st.offline, id)
 		t.removeSender(id)
 	}
 	t.st.eachPartition(func(_ *topic, p *partition) {

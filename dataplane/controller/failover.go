@@ -24,6 +24,7 @@ func (t *term) failover() error {
 	children(coordination.TopicsPath, "topics", t.topicsChanged)
 	children(coordination.DeleteTopicsPath, "deletions", t.deletionsChanged)
 	children(coordination.ISRChangesPath, "isr", t.isrNotified)
+	children(coordination.LogDirEventsPath, "log dirs", t.logDirsFailed)
 	t.stops = append(t.stops, zk.WatchData(coordination.PreferredPath, func() { t.post("preferred", t.preferredRequested) }))
 
 	if err := zk.EnsureLayout(t.ctx); err != nil {
@@ -323,6 +324,7 @@ func (t *term) answered(s *sender, it item, resp kmsg.Response) bool {
 	switch r := resp.(type) {
 	case *kmsg.LeaderAndISRResponse:
 		code = r.ErrorCode
+		t.post("", func() error { return t.ordered(s, it.req.(*kmsg.LeaderAndISRRequest), r) })
 		for _, tr := range r.Topics {
 			for _, p := range tr.Partitions {
 				// After a failover brokers are told what most of them have: that

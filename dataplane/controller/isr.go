@@ -19,8 +19,8 @@ import (
 // partition: UNKNOWN_TOPIC_ID, UNKNOWN_TOPIC_OR_PARTITION, FENCED_LEADER_EPOCH
 // (the leader's epoch is old), NOT_CONTROLLER (it is newer than ours, so we are
 // the old one), INVALID_UPDATE_VERSION (the partition epoch is old and the wish
-// is not what is there already), INELIGIBLE_REPLICA (a member does not live, is
-// stopping or is in another life; OPERATION_NOT_ATTEMPTED before version 2),
+// is not what is there already), INELIGIBLE_REPLICA (a member does not live, has
+// lost the replica with a log folder, is stopping or is in another life; OPERATION_NOT_ATTEMPTED before version 2),
 // INVALID_REQUEST.
 func (c *Controller) AlterPartition(ctx context.Context, req *kmsg.AlterPartitionRequest) *kmsg.AlterPartitionResponse {
 	resp := req.ResponseKind().(*kmsg.AlterPartitionResponse)
@@ -167,8 +167,8 @@ func (t *term) check(version int16, w *wish) (noop bool, err *kerr.Error) {
 			return false, kerr.InvalidRequest
 		}
 		epoch, told := epochs[id]
-		if !t.st.live(id) || told && epoch != -1 && epoch != t.st.brokers[id].Epoch {
-			if id == now.Leader && t.st.up(id) && (!told || epoch == -1 || epoch == t.st.brokers[id].Epoch) {
+		if !t.st.serving(p)(id) || told && epoch != -1 && epoch != t.st.brokers[id].Epoch {
+			if id == now.Leader && t.st.reachable(p)(id) && (!told || epoch == -1 || epoch == t.st.brokers[id].Epoch) {
 				continue // a stopping leader that could not be replaced may still shrink
 			}
 			if version < 2 {

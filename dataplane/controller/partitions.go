@@ -100,7 +100,7 @@ func (t *term) createStates(b *batch, parts []*partition) (offline []*partition,
 	var todo []*partition
 	var ws []coordination.StateWrite
 	for _, p := range parts {
-		c := electNew(p.replicas, t.st.live)
+		c := electNew(p.replicas, t.st.serving(p))
 		if c.leader == noLeader {
 			t.c.log.Warn("new partition has no live replica yet", "partition", p.tp, "replicas", p.replicas)
 			continue
@@ -126,7 +126,7 @@ func (t *term) createStates(b *batch, parts []*partition) (offline []*partition,
 			if err := t.reread(p); err != nil {
 				return nil, err
 			}
-			if t.st.live(p.state.Leader) {
+			if t.st.serving(p)(p.state.Leader) {
 				p.become(partitionOnline)
 				b.leaderAndISR(p.replicas, p, p.state.LeaderEpoch == 0)
 			} else {
@@ -143,13 +143,13 @@ func (t *term) createStates(b *batch, parts []*partition) (offline []*partition,
 // electOffline elects among the replicas in sync and, for topics that allow it,
 // among the others.
 func (t *term) electOffline(b *batch, parts []*partition) error {
-	if err := t.elect(b, parts, func(p *partition) choice { return electOffline(p.replicas, p.state.ISR, t.st.live, false) }); err != nil {
+	if err := t.elect(b, parts, func(p *partition) choice { return electOffline(p.replicas, p.state.ISR, t.st.serving(p), false) }); err != nil {
 		return err
 	}
 	var unclean []*partition
 	allowed := map[string]bool{}
 	for _, p := range parts {
-		if p.status != partitionOffline || !slices.ContainsFunc(p.replicas, t.st.live) {
+		if p.status != partitionOffline || !slices.ContainsFunc(p.replicas, t.st.serving(p)) {
 			continue
 		}
 		ok, asked := allowed[p.tp.Topic]
@@ -168,7 +168,7 @@ func (t *term) electOffline(b *batch, parts []*partition) error {
 		return nil
 	}
 	return t.elect(b, unclean, func(p *partition) choice {
-		c := electOffline(p.replicas, p.state.ISR, t.st.live, true)
+		c := electOffline(p.replicas, p.state.ISR, t.st.serving(p), true)
 		if c.recovering {
 			t.c.log.Error("unclean leader election: acknowledged records may be lost", "partition", p.tp, "leader", c.leader, "isr", p.state.ISR)
 		}
@@ -206,15 +206,15 @@ func (t *term) elect(b *batch, parts []*partition, choose func(p *partition) cho
 	return err
 }
 
-// replicasOffline takes replicas on brokers that do not live (any more) out of
-// the ISRs of the partitions, and tells the remaining ones. If that would leave
+// replicasOffline takes replicas on brokers that do not live (any more), or in log
+// folders that have failed, out of the ISRs of the partitions, and tells the remaining ones. If that would leave
 // an ISR empty it stays as it is: each of its members has all that was
 // acknowledged, and the first to come back can lead.
 func (t *term) replicasOffline(b *batch, parts []*partition) error {
 	var known []*partition
 	for _, p := range parts {
 		for _, r := range p.replicas {
-			if !t.st.live(r) && p.replica[r].mayBecome(replicaOffline) {
+			if !t.st.serving(p)(r) && p.replica[r].mayBecome(replicaOffline) {
 				p.replicaBecome(r, replicaOffline)
 			}
 		}
@@ -225,9 +225,9 @@ func (t *term) replicasOffline(b *batch, parts []*partition) error {
 	}
 	changed, err := t.update(known, func(p *partition) (coordination.PartitionState, bool) {
 		// A leader that is stopping but could not be replaced stays in sync.
-		keep := func(r int32) bool { return t.st.live(r) || r == p.state.Leader && t.st.up(r) }
+		keep := func(r int32) bool { return t.st.serving(p)(r) || r == p.state.Leader && t.st.reachable(p)(r) }
 		s := coordination.PartitionState{Leader: p.state.Leader, ISR: filter(p.state.ISR, keep), Recovering: p.state.Recovering}
-		if !t.st.up(s.Leader) {
+		if !t.st.reachable(p)(s.Leader) {
 			s.Leader = noLeader
 		}
 		if len(s.ISR) == 0 {
@@ -239,7 +239,7 @@ func (t *term) replicasOffline(b *batch, parts []*partition) error {
 		if p.state.Leader == noLeader && p.status == partitionOnline {
 			p.become(partitionOffline)
 		}
-		b.leaderAndISR(filter(p.replicas, t.st.live), p, false)
+		b.leaderAndISR(filter(p.replicas, t.st.serving(p)), p, false)
 	}
 	return err
 }

@@ -62,7 +62,7 @@ func (t *term) electPreferred(b *batch, parts []*partition) error {
 		if p.status != partitionOnline && p.status != partitionOffline || p.state.Leader == p.replicas[0] {
 			return choice{leader: noLeader}
 		}
-		return electPreferred(p.replicas, p.state.ISR, t.st.live)
+		return electPreferred(p.replicas, p.state.ISR, t.st.serving(p))
 	})
 }
 

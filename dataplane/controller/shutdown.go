@@ -54,7 +54,7 @@ func (t *term) shutdown(id int32) (remaining []topicPart, err error) {
 	}
 	b := t.newBatch()
 	err = t.elect(b, led, func(p *partition) choice {
-		return electShutdown(p.replicas, p.state.ISR, t.st.up, func(r int32) bool { return t.st.stopping[r] })
+		return electShutdown(p.replicas, p.state.ISR, t.st.reachable(p), func(r int32) bool { return t.st.stopping[r] })
 	})
 	if err != nil {
 		return nil, err

@@ -60,13 +60,14 @@ func (t *topic) sorted() []*partition {
 type state struct {
 	brokers  map[int32]coordination.Broker // registered, whether stopping or not
 	stopping map[int32]bool                // in a controlled shutdown
+	offline  map[int32]map[topicPart]bool  // replicas that brokers have lost with a log folder
 	topics   map[string]*topic
 	names    map[protocol.UUID]string
 }
 
 func newState() *state {
 	return &state{
-		brokers: map[int32]coordination.Broker{}, stopping: map[int32]bool{},
+		brokers: map[int32]coordination.Broker{}, stopping: map[int32]bool{}, offline: map[int32]map[topicPart]bool{},
 		topics: map[string]*topic{}, names: map[protocol.UUID]string{},
 	}
 }
@@ -75,6 +76,16 @@ func (s *state) up(id int32) bool { _, ok := s.brokers[id]; return ok }
 
 // live brokers can lead and can join an ISR.
 func (s *state) live(id int32) bool { return s.up(id) && !s.stopping[id] }
+
+// reachable tells which brokers are there and have p in a log folder that works.
+func (s *state) reachable(p *partition) func(int32) bool {
+	return func(id int32) bool { return s.up(id) && !s.offline[id][p.tp] }
+}
+
+// serving brokers can lead p and can join its ISR.
+func (s *state) serving(p *partition) func(int32) bool {
+	return func(id int32) bool { return s.live(id) && !s.offline[id][p.tp] }
+}
 
 func (s *state) ids() []int32 { return slices.Sorted(maps.Keys(s.brokers)) }
 
@@ -129,6 +140,11 @@ func (t *topic) add(index int32, replicas []int32) *partition {
 func (s *state) removeTopic(t *topic) {
 	t.unwatch()
 	delete(s.topics, t.name)
+	for _, lost := range s.offline {
+		for i := range t.parts {
+			delete(lost, topicPart{Topic: t.name, Partition: i})
+		}
+	}
 	if s.names[t.id] == t.name {
 		delete(s.names, t.id)
 	}

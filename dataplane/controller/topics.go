@@ -90,7 +90,7 @@ func (t *term) bringUp(parts []*partition) error {
 		}
 		if p.known { // had a state in ZooKeeper before we heard of it
 			next := partitionOffline
-			if t.st.live(p.state.Leader) {
+			if t.st.serving(p)(p.state.Leader) {
 				next = partitionOnline
 			}
 			p.become(next)

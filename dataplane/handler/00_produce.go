@@ -2,7 +2,6 @@ package handler
 
 import (
 	"errors"
-	"sync"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kerr"
@@ -22,7 +21,10 @@ import (
 // byte quota; the reply goes out at once and the connection is muted after it
 // (KIP-219). From v10 the reply names the current leader (KIP-951).
 //
-// Transactions are not served yet: a transactional id or batch is refused.
+// Transactions are not served yet: there is no coordinator that could say whether
+// a partition belongs to a transaction, so each transactional batch is answered as
+// one that was not added (INVALID_TXN_STATE). As in Kafka the right to the
+// transactional id is asked for first, and only where there is such a batch.
 func (h *Handler) produce(r *listener.Request) {
 	req := r.Body.(*kmsg.ProduceRequest)
 	x := newProducing(h, r, req)
@@ -32,7 +34,8 @@ func (h *Handler) produce(r *listener.Request) {
 	switch {
 	case req.Acks < -1 || req.Acks > 1:
 		bad = kerr.InvalidRequiredAcks
-	case req.TransactionID != nil:
+	case req.TransactionID != nil && anyTransactional(req) &&
+		!h.authorize(r, kmsg.ACLOperationWrite, kmsg.ACLResourceTypeTransactionalId, *req.TransactionID):
 		bad = kerr.TransactionalIDAuthorizationFailed
 	}
 	resp := &x.resp
@@ -53,7 +56,7 @@ func (h *Handler) produce(r *listener.Request) {
 			*rp = kmsg.NewProduceResponseTopicPartition()
 			rp.Partition, rp.BaseOffset, rp.LogAppendTime, rp.LogStartOffset = p.Partition, -1, -1, -1
 			err := err
-			if b := recordbatch.Batch(p.Records); err == nil && len(b) >= recordbatch.HeaderSize && b.IsTransactional() {
+			if err == nil && transactional(p.Records) {
 				err = kerr.InvalidTxnState
 			}
 			if err != nil {
@@ -80,78 +83,19 @@ func (h *Handler) produce(r *listener.Request) {
 	r.ReleaseBody()
 }
 
-// producing is one Produce request between its reading and its reply. Its memory is
-// used again: with one record a request, what it holds would otherwise be most of
-// what such a request allocates.
-type producing struct {
-	h       *Handler
-	r       *listener.Request
-	acks    int16
-	failed  bool
-	size    int // topics and partitions
-	entries []partition.AppendEntry
-	answers []*kmsg.ProduceResponseTopicPartition // of the entries, in resp
-	results []partition.AppendResult
-	resp    kmsg.ProduceResponse
-
-	callback func([]partition.AppendResult) // method done
+func transactional(records []byte) bool {
+	return len(records) >= recordbatch.HeaderSize && recordbatch.Batch(records).IsTransactional()
 }
 
-var producings sync.Pool
-
-// maxPooledProduce bounds the size of those whose memory is kept.
-const maxPooledProduce = 128
-
-func newProducing(h *Handler, r *listener.Request, req *kmsg.ProduceRequest) *producing {
-	x, _ := producings.Get().(*producing)
-	if x == nil {
-		x = new(producing)
-		x.callback = x.done
-	}
-	x.h, x.r, x.acks, x.failed, x.size = h, r, req.Acks, false, len(req.Topics)
-	x.entries, x.answers = x.entries[:0], x.answers[:0]
-	return x
-}
-
-func (x *producing) done(results []partition.AppendResult) {
-	r, resp := x.r, &x.resp
-	for i := range results {
-		a := &results[i]
-		answerAppend(x.answers[i], a)
-		x.failed = x.failed || a.Err != nil
-		if a.Leader >= 0 && a.Err != nil && r.Version >= 10 {
-			resp.Brokers = addBroker(resp.Brokers, x.h.produceBroker(a.Leader, r.Conn.Listener()))
+func anyTransactional(req *kmsg.ProduceRequest) bool {
+	for i := range req.Topics {
+		for j := range req.Topics[i].Partitions {
+			if transactional(req.Topics[i].Partitions[j].Records) {
+				return true
+			}
 		}
 	}
-	switch {
-	case x.acks != 0:
-		r.Reply(resp)
-	case x.failed:
-		r.CloseConn("a produce request with acks=0 failed")
-	default:
-		r.ReplyNothing()
-	}
-	// The reply has been encoded.
-	if x.size > maxPooledProduce {
-		return
-	}
-	clear(x.entries) // they alias the frame
-	if results != nil {
-		clear(results)
-		x.results = results
-	}
-	x.h, x.r, x.resp.Brokers = nil, nil, nil
-	producings.Put(x)
-}
-
-// again is s with n elements, which keep what they hold.
-func again[T any](s []T, n int) []T {
-	if n <= cap(s) {
-		return s[:n]
-	}
-	more := make([]T, n)
-	copy(more, s[:cap(s)])
-	return more
+	return false
 }
 
 func answerAppend(rp *kmsg.ProduceResponseTopicPartition, a *partition.AppendResult) {

@@ -8,6 +8,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"penstock/dataplane/commitlog"
 	"penstock/dataplane/fetchsession"
 	"penstock/dataplane/listener"
 	"penstock/dataplane/partition"
@@ -56,7 +57,7 @@ func (h *Handler) fetch(r *listener.Request) {
 	}
 	parts := session.Parts()
 	x := newFetching(h, r, session)
-	x.follower, x.readCommitted = follower, req.IsolationLevel == 1
+	x.follower, x.readCommitted = follower, req.IsolationLevel == 1 && !follower
 	x.answers = again(x.answers, len(parts))
 	for i := range parts {
 		p := &parts[i]
@@ -121,8 +122,8 @@ type fetching struct {
 	r        *listener.Request
 	session  *fetchsession.Context
 	follower bool
-	// readCommitted replies name the aborted transactions, of which there are none
-	// yet, instead of leaving the list out.
+	// readCommitted replies name the aborted transactions, if only by an empty list,
+	// instead of leaving the list out.
 	readCommitted bool
 	answers       []protocol.FetchPartition // in the order of the session's parts
 	asked         []int                     // which of them the log was asked for
@@ -182,7 +183,7 @@ func (x *fetching) done(results []partition.FetchResult) {
 			a.LeaderID, a.LeaderEpoch = res.Leader, res.LeaderEpoch
 		}
 		if x.readCommitted && res.Err == nil {
-			a.AbortedTransactions = []kmsg.FetchResponseTopicPartitionAbortedTransaction{}
+			a.AbortedTransactions = abortedList(res.Aborted)
 		}
 		if res.Slice.Len > 0 {
 			a.Records = protocol.Chunk{File: res.Slice.File, Pos: res.Slice.Pos, Len: res.Slice.Len}
@@ -225,6 +226,15 @@ func (x *fetching) done(results []partition.FetchResult) {
 		sent = x.onSent
 	}
 	x.r.ReplyFetch(resp, x.cleanup, sent)
+}
+
+// abortedList is never nil: null would say that the reader did not ask.
+func abortedList(aborted []commitlog.AbortedTransaction) []kmsg.FetchResponseTopicPartitionAbortedTransaction {
+	out := make([]kmsg.FetchResponseTopicPartitionAbortedTransaction, len(aborted))
+	for i, a := range aborted {
+		out[i].ProducerID, out[i].FirstOffset = a.ProducerID, a.FirstOffset
+	}
+	return out
 }
 
 // addLeaders names the brokers that lead what was asked for here in vain.

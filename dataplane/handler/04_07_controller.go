@@ -47,6 +47,7 @@ func (h *Handler) updateMetadata(r *listener.Request) {
 		if err = applied; err == nil && len(delta.Deleted) > 0 {
 			h.Groups.OnPartitionsDeleted(delta.Deleted)
 		}
+		h.Partitions.BrokersChanged()
 	}
 	resp.ErrorCode = code(err)
 	r.Reply(resp)

@@ -50,8 +50,17 @@ func newConn(l *Listener, nc net.Conn) *Conn {
 	c := &Conn{ID: connIDs.Add(1), l: l, nc: nc, start: time.Now()}
 	c.change.L = &c.mu
 	c.ctx, c.cancel = context.WithCancel(l.ctx)
-	if tc, ok := nc.(*net.TCPConn); ok && l.cfg.TLS == nil {
-		c.raw, _ = tc.SyscallConn()
+	if tc, ok := nc.(*net.TCPConn); ok {
+		// A connection that has ended already says so again when it is read.
+		if l.cfg.SendBuffer > 0 {
+			_ = tc.SetWriteBuffer(l.cfg.SendBuffer)
+		}
+		if l.cfg.ReceiveBuffer > 0 {
+			_ = tc.SetReadBuffer(l.cfg.ReceiveBuffer)
+		}
+		if l.cfg.TLS == nil {
+			c.raw, _ = tc.SyscallConn()
+		}
 	}
 	c.out.try = c.out.step
 	c.host = hostOf(nc.RemoteAddr())

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
+	"golang.org/x/sys/unix"
 
 	"penstock/dataplane/protocol"
 )
@@ -257,5 +258,25 @@ func TestASlowTLSReaderCostsOneCopyBuffer(t *testing.T) {
 	}
 	if got = c.rest(got); !bytes.Contains(got, data) {
 		t.Error("other bytes")
+	}
+}
+
+func TestSocketBuffersAreTheConfiguredOnes(t *testing.T) {
+	got := make(chan [2]int, 1)
+	l := start(t, Config{SendBuffer: 60_000, ReceiveBuffer: 50_000, Handler: func(r *Request) {
+		var sizes [2]int
+		if err := r.Conn.raw.Control(func(fd uintptr) {
+			for i, opt := range []int{unix.SO_SNDBUF, unix.SO_RCVBUF} {
+				sizes[i], _ = unix.GetsockoptInt(int(fd), unix.SOL_SOCKET, opt) // 0 will not do
+			}
+		}); err != nil {
+			t.Error(err)
+		}
+		got <- sizes
+		answer(r)
+	}})
+	dial(t, l).call(metadata())
+	if sizes := <-got; sizes != [2]int{120_000, 100_000} { // Linux doubles them, for its own use
+		t.Errorf("%v", sizes)
 	}
 }

@@ -28,6 +28,12 @@ const (
 	unsettled = 7 * 24 * time.Hour
 )
 
+// In tells whether a folder holds the counters of an earlier boot.
+func In(dir string) bool {
+	_, err := os.Stat(filepath.Join(dir, currentName))
+	return err == nil
+}
+
 // boot closes the last boot and begins a new one; see the package comment.
 func (m *Meter) boot() error {
 	path := filepath.Join(m.cfg.Dir, currentName)

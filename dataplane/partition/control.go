@@ -88,6 +88,11 @@ func (m *Manager) LeaderAndISR(req *kmsg.LeaderAndISRRequest) *kmsg.LeaderAndISR
 	if m.cfg.Fetchers != nil && len(targets) > 0 {
 		m.cfg.Fetchers.Set(targets)
 	}
+	for i := range orders {
+		if o := &orders[i]; o.err == nil {
+			m.movers.add(o.p)
+		}
+	}
 	if f := m.cfg.Hooks.OnLeadership; f != nil {
 		for i := range orders {
 			if o := &orders[i]; o.err == nil && (o.becameLeader || o.becameFollower) {
@@ -136,7 +141,7 @@ func (m *Manager) admit(o *order) (*Partition, error) {
 	}
 	p := m.Partition(o.tp)
 	if p == nil {
-		return m.create(o.tp, o.topicID)
+		return m.create(o.tp, o.topicID, o.state.IsNew)
 	}
 	p.state.Lock()
 	known, epoch, failed := p.topicID, p.leaderEpoch, p.failed
@@ -151,7 +156,7 @@ func (m *Manager) admit(o *order) (*Partition, error) {
 		return p, kerr.StaleControllerEpoch
 	}
 	if o.topicID != none && known == none {
-		if err := commitlog.WriteTopicID(m.cfg.FS, p.log.Dir(), o.topicID); err != nil {
+		if err := commitlog.WriteTopicID(m.cfg.FS, p.log().Dir(), o.topicID); err != nil {
 			return p, p.broken(err)
 		}
 		p.state.Lock()
@@ -199,9 +204,9 @@ func (m *Manager) StopReplica(req *kmsg.StopReplicaRequest) *kmsg.StopReplicaRes
 	for _, s := range stops(req) {
 		r := kmsg.NewStopReplicaResponsePartition()
 		r.Topic, r.Partition = s.tp.Topic, s.tp.Partition
-		dir, err := m.stopOne(s)
-		if dir != nil {
-			emptied[dir] = true
+		dirs, err := m.stopOne(s)
+		for _, d := range dirs {
+			emptied[d] = true
 		}
 		r.ErrorCode = protocol.Code(err)
 		resp.Partitions = append(resp.Partitions, r)
@@ -239,10 +244,16 @@ func stops(req *kmsg.StopReplicaRequest) []stopOrder {
 	return out
 }
 
-// stopOne tells the folder from which it deleted the replica, if it did.
-func (m *Manager) stopOne(s stopOrder) (from *commitlog.Dir, err error) {
+// stopOne tells the folders from which it deleted the replica, if it did.
+func (m *Manager) stopOne(s stopOrder) (from []*commitlog.Dir, err error) {
 	p := m.Partition(s.tp)
+	if s.delete {
+		delete(m.preferred, s.tp)
+	}
 	if p == nil {
+		if s.delete && m.anyOffline() {
+			return nil, kerr.KafkaStorageError // it may lie in a folder that is out of reach
+		}
 		return nil, nil
 	}
 	p.state.Lock()
@@ -260,9 +271,10 @@ func (m *Manager) stopOne(s stopOrder) (from *commitlog.Dir, err error) {
 	if !s.delete {
 		return nil, nil
 	}
-	err = m.drop(p)
+	from, err = m.drop(p)
 	m.produces.Check(p)
 	m.fetches.Check(p)
+	m.deletes.Check(p)
 	if f := m.cfg.Hooks.OnLeadership; f != nil {
 		// No epoch: a topic made anew under this name starts again at 0.
 		f(s.tp, false, noEpoch)
@@ -270,11 +282,12 @@ func (m *Manager) stopOne(s stopOrder) (from *commitlog.Dir, err error) {
 	if f := m.cfg.Hooks.OnDelete; f != nil {
 		f(s.tp)
 	}
-	return p.dir, err
+	return from, err
 }
 
-// drop takes the replica out of service and renames its folder away.
-func (m *Manager) drop(p *Partition) error {
+// drop takes the replica out of service and renames its folder away, and that of a
+// copy.
+func (m *Manager) drop(p *Partition) (from []*commitlog.Dir, err error) {
 	p.append.Lock()
 	defer p.append.Unlock()
 	m.mu.Lock()
@@ -283,14 +296,20 @@ func (m *Manager) drop(p *Partition) error {
 	p.state.Lock()
 	p.version.Add(1)
 	p.role, p.leaderID, p.change = idle, -1, nil
+	f := p.future
 	p.state.Unlock()
-	err := p.log.Close()
+	if f != nil {
+		from = append(from, f.dir)
+		m.discard(p, f)
+	}
+	from = append(from, p.dir())
+	err = p.log().Close()
 	if err == nil {
-		err = p.dir.MarkDeleted(p.tp)
+		err = p.dir().MarkDeleted(p.tp)
 	}
 	if err != nil {
-		m.failDir(p.dir, err)
-		return fmt.Errorf("deleting %s: %w (%w)", p.tp, err, kerr.KafkaStorageError)
+		m.failDir(p.dir(), err)
+		return from, fmt.Errorf("deleting %s: %w (%w)", p.tp, err, kerr.KafkaStorageError)
 	}
-	return nil
+	return from, nil
 }

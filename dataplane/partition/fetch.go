@@ -28,7 +28,7 @@ func (m *Manager) Fetch(req FetchRequest, done func([]FetchResult)) {
 	op.seen = make([]fetchSeen, len(results))
 	for i := range results {
 		results[i].Slice.Close()
-		op.seen[i] = fetchSeen{p: m.Partition(req.Parts[i].TP), bound: -1}
+		op.seen[i] = fetchSeen{p: m.Partition(req.Parts[i].TP), bound: -1, start: results[i].LogStartOffset}
 		if op.seen[i].p == nil {
 			// It went away since it was read.
 			op.Complete(false)
@@ -54,6 +54,7 @@ type delayedFetch struct {
 type fetchSeen struct {
 	p     *Partition
 	bound int64
+	start int64
 	bytes int
 }
 
@@ -67,13 +68,16 @@ func (d *delayedFetch) TryComplete() bool {
 		if v.err != nil || v.divergingEpoch >= 0 {
 			return true
 		}
+		if d.req.ReplicaID >= 0 && v.start > s.start {
+			return true // a DeleteRecords waits for the follower to hear of it
+		}
 		if v.bound != s.bound {
 			s.bound, s.bytes = v.bound, 0
 			if v.bound > part.Offset {
 				if d.req.MinBytes <= 1 {
 					return true
 				}
-				sl, err := s.p.log.Read(part.Offset, part.MaxBytes, v.bound, true)
+				sl, err := s.p.Read(part.Offset, part.MaxBytes, v.bound, true)
 				if err != nil {
 					return true
 				}
@@ -124,6 +128,9 @@ func (m *Manager) read(req *FetchRequest, results []FetchResult, first bool) (by
 			if v.committed {
 				p.changed(true)
 			}
+			if v.started {
+				m.deletes.Check(p)
+			}
 		}
 		v.fill(r)
 		if v.err != nil || v.divergingEpoch >= 0 {
@@ -134,10 +141,16 @@ func (m *Manager) read(req *FetchRequest, results []FetchResult, first bool) (by
 		if v.bound <= part.Offset || (limit == 0 && !minOne) {
 			continue
 		}
-		s, err := p.log.Read(part.Offset, limit, v.bound, minOne)
+		var s commitlog.Slice
+		var err error
+		if v.committedOnly {
+			s, r.Aborted, err = p.ReadCommitted(part.Offset, limit, v.bound, minOne)
+		} else {
+			s, err = p.Read(part.Offset, limit, v.bound, minOne)
+		}
 		if err == nil && p.version.Load() != v.version {
 			s.Close()
-			err = kerr.NotLeaderForPartition
+			r.Aborted, err = nil, kerr.NotLeaderForPartition
 		}
 		if err != nil {
 			if errors.Is(err, commitlog.ErrClosed) {
@@ -163,29 +176,31 @@ type view struct {
 	err                error
 	leader, epoch      int32 // a hint, with err
 	hw, start, bound   int64
+	stable             int64 // last stable offset
+	committedOnly      bool  // the reader sees up to there, and not what was aborted
 	divergingEpoch     int32
 	divergingEndOffset int64
 	version            uint64
 	committed          bool       // the fetch itself moved the high watermark
+	started            bool       // the fetch told of another log start
 	proposal           *ISRChange // to be submitted
 }
 
 func (v *view) fill(r *FetchResult) {
 	r.Err, r.Leader, r.LeaderEpoch = v.err, v.leader, v.epoch
-	r.HighWatermark, r.LastStableOffset, r.LogStartOffset = v.hw, v.hw, v.start
+	r.HighWatermark, r.LastStableOffset, r.LogStartOffset = v.hw, v.stable, v.start
 	r.DivergingEpoch, r.DivergingEndOffset = v.divergingEpoch, v.divergingEndOffset
 }
 
 // view checks a fetch against the role, the epochs and the offsets, and notes a
-// follower's progress if asked to. The last stable offset is the high
-// watermark, as long as no transaction can be open.
+// follower's progress if asked to.
 //
 // The follower's position counts before the watermark is taken for the answer:
 // so a follower learns one round trip sooner what has been committed.
 func (p *Partition) view(req *FetchRequest, part *FetchPart, note bool) view {
 	p.state.Lock()
 	defer p.state.Unlock()
-	v := view{leader: -1, epoch: -1, hw: -1, start: -1, divergingEpoch: -1, divergingEndOffset: -1, version: p.version.Load()}
+	v := view{leader: -1, epoch: -1, hw: -1, stable: -1, start: -1, divergingEpoch: -1, divergingEndOffset: -1, version: p.version.Load()}
 	var r *remote
 	if v.err = p.mayFetch(req, part, &r); v.err != nil {
 		if is(v.err, kerr.NotLeaderForPartition, kerr.FencedLeaderEpoch) {
@@ -193,11 +208,11 @@ func (p *Partition) view(req *FetchRequest, part *FetchPart, note bool) view {
 		}
 		return v
 	}
-	v.hw, v.start = p.hw, p.log.StartOffset()
+	v.hw, v.stable, v.start = p.hw, p.lastStable(), p.log().StartOffset()
 	if part.LastFetchedEpoch >= 0 {
-		epoch, end := p.log.EndOffsetForEpoch(part.LastFetchedEpoch)
+		epoch, end := p.log().EndOffsetForEpoch(part.LastFetchedEpoch)
 		if epoch < 0 || end < 0 {
-			v.err, v.hw, v.start = kerr.OffsetOutOfRange, -1, -1
+			v.err, v.hw, v.stable, v.start = kerr.OffsetOutOfRange, -1, -1, -1
 			return v
 		}
 		if epoch < part.LastFetchedEpoch || end < part.Offset {
@@ -206,17 +221,21 @@ func (p *Partition) view(req *FetchRequest, part *FetchPart, note bool) view {
 		}
 	}
 	if part.Offset < v.start || part.Offset > p.end {
-		v.err, v.hw, v.start = kerr.OffsetOutOfRange, -1, -1 // Kafka tells no offsets with an error
+		v.err, v.hw, v.stable, v.start = kerr.OffsetOutOfRange, -1, -1, -1 // Kafka tells no offsets with an error
 		return v
 	}
 	if r == nil {
-		v.bound = p.hw
+		if v.bound = p.hw; req.ReadCommitted {
+			v.bound, v.committedOnly = v.stable, true
+		}
 		return v
 	}
 	v.bound = p.end
 	if note {
+		v.started = r.start != part.LogStartOffset
+		r.start = part.LogStartOffset
 		v.committed, v.proposal = p.noteFetch(r, part.Offset, p.m.now())
-		v.hw = p.hw
+		v.hw, v.stable = p.hw, p.lastStable()
 	}
 	return v
 }

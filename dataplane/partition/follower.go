@@ -24,7 +24,7 @@ func (p *Partition) follow(s *kmsg.LeaderAndISRRequestTopicPartition) {
 	p.leaderID = s.Leader
 	p.assign(s)
 	p.isr, p.remotes = nil, nil
-	p.end = p.log.EndOffset()
+	p.end = p.log().EndOffset()
 	p.state.Unlock()
 	p.append.Unlock()
 	p.m.produces.Check(p)
@@ -41,14 +41,25 @@ type FetchState struct {
 
 // FetchState tells where the follower goes on copying; ErrStale if it does not
 // follow in that epoch any more.
+//
+// The log start that the leader is told is one that a kill cannot take back: it
+// answers a DeleteRecords when all have told it theirs.
 func (p *Partition) FetchState(leaderEpoch int32) (FetchState, error) {
+	p.state.Lock()
+	unsaved := p.savedStart < p.log().StartOffset()
+	p.state.Unlock()
+	if unsaved {
+		if err := p.m.writeStarts(p.dir()); err != nil {
+			return FetchState{}, p.broken(err)
+		}
+	}
 	p.state.Lock()
 	defer p.state.Unlock()
 	if err := p.follows(leaderEpoch); err != nil {
 		return FetchState{}, err
 	}
-	st := FetchState{Offset: p.end, LastEpoch: -1, LogStartOffset: p.log.StartOffset()}
-	if e, ok := p.log.LatestEpoch(); ok {
+	st := FetchState{Offset: p.end, LastEpoch: -1, LogStartOffset: min(p.savedStart, p.log().StartOffset())}
+	if e, ok := p.log().LatestEpoch(); ok {
 		st.LastEpoch = e
 	}
 	return st, nil
@@ -99,16 +110,17 @@ func (p *Partition) takeIn(leaderEpoch int32, offset int64, records []byte, lead
 			return 0, false, err
 		}
 	}
-	end := p.log.EndOffset()
+	end := p.log().EndOffset()
 	p.state.Lock()
 	p.end = end
 	if hw := min(leaderHW, end); hw > p.hw {
-		p.hw, committed = hw, true
+		p.setHighWatermark(hw)
+		committed = true
 	}
 	hw := p.hw
 	p.state.Unlock()
-	if leaderStart > p.log.StartOffset() && leaderStart <= hw {
-		if _, err := p.log.IncrementStartOffset(leaderStart); err != nil {
+	if leaderStart > p.log().StartOffset() && leaderStart <= hw {
+		if _, err := p.log().IncrementStartOffset(leaderStart); err != nil {
 			return n, committed, p.broken(err)
 		}
 	}
@@ -117,22 +129,28 @@ func (p *Partition) takeIn(leaderEpoch int32, offset int64, records []byte, lead
 
 // copyIn is entered with the append lock held.
 func (p *Partition) copyIn(records []byte) (int, error) {
-	info, err := p.log.AppendFollower(records)
+	n, err := appendCopied(p.log(), records)
+	if err != nil && !errors.Is(err, commitlog.ErrOffsetMismatch) {
+		err = p.broken(err)
+	}
+	return n, err
+}
+
+// appendCopied appends what was read from another copy of the log.
+func appendCopied(log *commitlog.Log, records []byte) (int, error) {
+	info, err := log.AppendFollower(records)
 	var gap *commitlog.OffsetMismatchError
-	if errors.As(err, &gap) && p.log.StartOffset() == gap.End && gap.First < gap.End && gap.Last >= gap.End {
-		// The log is empty and the leader's first batch begins before its log start.
-		if err = p.log.TruncateFullyAndStartAt(gap.First); err == nil {
-			info, err = p.log.AppendFollower(records)
+	if errors.As(err, &gap) && log.StartOffset() == gap.End && gap.First < gap.End && gap.Last >= gap.End {
+		// The log is empty and the first batch begins before the other's log start.
+		if err = log.TruncateFullyAndStartAt(gap.First); err == nil {
+			info, err = log.AppendFollower(records)
 		}
 		if err == nil {
-			_, err = p.log.IncrementStartOffset(gap.End)
+			_, err = log.IncrementStartOffset(gap.End)
 		}
 	}
 	if err != nil {
-		if errors.Is(err, commitlog.ErrOffsetMismatch) {
-			return 0, err
-		}
-		return 0, p.broken(err)
+		return 0, err
 	}
 	return info.Bytes, nil
 }
@@ -163,11 +181,11 @@ func sound(records []byte, leaderEpoch int32) ([]byte, error) {
 // lower one and the next fetch asks again, until both agree (KIP-279).
 func (p *Partition) TruncateDiverging(leaderEpoch, epoch int32, end int64) error {
 	return p.truncate(leaderEpoch, func() int64 {
-		own := p.log.EndOffset()
+		own := p.log().EndOffset()
 		if end < 0 {
 			return p.hw
 		}
-		found, foundEnd := p.log.EndOffsetForEpoch(epoch)
+		found, foundEnd := p.log().EndOffsetForEpoch(epoch)
 		switch {
 		case epoch < 0 || found < 0:
 			return min(end, own)
@@ -198,13 +216,14 @@ func (p *Partition) truncate(leaderEpoch int32, to func() int64) error {
 		p.state.Unlock()
 		return err
 	}
-	offset := max(to(), p.log.StartOffset())
-	cut := offset < p.log.EndOffset()
+	offset := max(to(), p.log().StartOffset())
+	cut := offset < p.log().EndOffset()
 	if cut {
 		if offset < p.hw {
 			p.m.logger.Warn("truncating below the high watermark", "partition", p.tp.String(), "to", offset, "hw", p.hw)
 		}
 		p.version.Add(1)
+		p.log().BeforeTruncation()
 		p.end = min(p.end, offset)
 		p.hw = min(p.hw, offset)
 	}
@@ -212,10 +231,17 @@ func (p *Partition) truncate(leaderEpoch int32, to func() int64) error {
 
 	// With nothing to cut the log may still hold the start of an epoch in which
 	// this replica led and wrote nothing; it has to go, or both sides would never agree.
-	_, err := p.log.TruncateTo(offset)
+	_, err := p.log().TruncateTo(offset)
 	if !cut {
 		return p.broken(err)
 	}
+	p.truncateCopy(func(l *commitlog.Log) error {
+		if l.EndOffset() <= offset {
+			return nil
+		}
+		_, err := l.TruncateTo(max(offset, l.StartOffset()))
+		return err
+	})
 	return p.truncated(offset, err)
 }
 
@@ -230,9 +256,12 @@ func (p *Partition) TruncateFullyAndStartAt(leaderEpoch int32, offset int64) err
 		return err
 	}
 	p.version.Add(1)
+	p.log().BeforeTruncation()
 	p.end, p.hw = offset, offset
 	p.state.Unlock()
-	return p.truncated(offset, p.log.TruncateFullyAndStartAt(offset))
+	err := p.log().TruncateFullyAndStartAt(offset)
+	p.truncateCopy(func(l *commitlog.Log) error { return l.TruncateFullyAndStartAt(offset) })
+	return p.truncated(offset, err)
 }
 
 // truncated finishes a truncation: with the append lock held.
@@ -240,14 +269,15 @@ func (p *Partition) truncated(offset int64, err error) error {
 	if err == nil {
 		// The recovery point may have gone back, and must not be ahead of the log
 		// when a crash comes.
-		err = p.m.writeRecoveryPoints(p.dir)
+		err = p.m.writeRecoveryPoints(p.dir())
 	}
 	if err != nil {
 		return p.broken(err)
 	}
-	end := p.log.EndOffset() // below offset if a batch went whole
+	end := p.log().EndOffset() // below offset if a batch went whole
 	p.state.Lock()
-	p.end, p.hw = end, min(p.hw, end)
+	p.end = end
+	p.setHighWatermark(min(p.hw, end))
 	p.state.Unlock()
 	if f := p.m.cfg.Hooks.OnTruncate; f != nil {
 		f(p.tp, min(offset, end))

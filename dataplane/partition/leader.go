@@ -23,8 +23,8 @@ func (p *Partition) lead(s *kmsg.LeaderAndISRRequestTopicPartition) (isNew bool,
 func (p *Partition) takeLead(s *kmsg.LeaderAndISRRequestTopicPartition) (isNew, committed bool, err error) {
 	p.append.Lock()
 	defer p.append.Unlock()
-	end := p.log.EndOffset()
-	if err := p.log.AssignEpochStart(s.LeaderEpoch, end); err != nil {
+	end := p.log().EndOffset()
+	if err := p.log().AssignEpochStart(s.LeaderEpoch, end); err != nil {
 		return false, false, p.broken(err)
 	}
 	now := p.m.now()
@@ -47,9 +47,9 @@ func (p *Partition) takeLead(s *kmsg.LeaderAndISRRequestTopicPartition) (isNew, 
 		if id == p.m.cfg.BrokerID {
 			continue
 		}
-		r := remote{id: id, end: -1, endAtLastSeen: -1}
+		r := remote{id: id, end: -1, start: -1, endAtLastSeen: -1}
 		if i := indexRemote(old, id); i >= 0 && !isNew {
-			r.end, r.endAtLastSeen = old[i].end, end
+			r.end, r.start, r.endAtLastSeen = old[i].end, old[i].start, end
 			if slices.Contains(p.isr, id) {
 				r.lastFetch = now
 			}
@@ -116,14 +116,14 @@ func (p *Partition) appendLeader(req *AppendRequest, e *AppendEntry, res *Append
 
 	// Told before the write: what a killed process has written it has also
 	// journalled. What then is not written is taken back.
-	base := p.log.EndOffset()
+	base := p.log().EndOffset()
 	if f := p.m.cfg.Hooks.OnAppend; f != nil {
 		f(AppendEvent{
 			TP: p.tp, Principal: req.Principal, BaseOffset: base, LastOffset: base + int64(vi.Records) - 1,
 			LeaderEpoch: epoch, Bytes: len(batch), Records: vi.Records, Internal: e.Internal,
 		})
 	}
-	info, err := p.log.AppendLeader(batch, epoch)
+	info, err := p.log().AppendLeader(batch, epoch)
 	if err != nil || info.Duplicate {
 		if f := p.m.cfg.Hooks.OnTruncate; f != nil {
 			f(p.tp, base)

@@ -2,6 +2,8 @@ package partition
 
 import (
 	"github.com/twmb/franz-go/pkg/kerr"
+
+	"penstock/dataplane/commitlog"
 )
 
 // Replica ids of ListOffsets that are not a broker's.
@@ -27,17 +29,16 @@ func (m *Manager) ListOffsets(tp TopicPartition, timestamp int64, readCommitted 
 	p.state.Lock()
 	err := p.mayQuery(currentLeaderEpoch)
 	bound, epoch, started := p.hw, p.leaderEpoch, p.hw >= p.epochStart
-	if replicaID != consumerID {
+	switch {
+	case replicaID != consumerID:
 		bound, started = p.end, true
+	case readCommitted:
+		bound = p.lastStable()
 	}
 	p.state.Unlock()
 	if err != nil {
 		return none, err
 	}
-	// The last stable offset is the high watermark as long as no transaction can
-	// be open, so readCommitted asks for the same.
-	_ = readCommitted
-
 	switch timestamp {
 	case LatestTimestamp:
 		if !started {
@@ -45,8 +46,8 @@ func (m *Manager) ListOffsets(tp TopicPartition, timestamp int64, readCommitted 
 		}
 		return OffsetResult{Offset: bound, Timestamp: -1, LeaderEpoch: epoch}, nil
 	case EarliestTimestamp, EarliestLocal:
-		r := OffsetResult{Offset: p.log.StartOffset(), Timestamp: -1, LeaderEpoch: -1}
-		if e, ok := p.log.EpochAt(r.Offset); ok {
+		r := OffsetResult{Offset: p.log().StartOffset(), Timestamp: -1, LeaderEpoch: -1}
+		if e, ok := p.log().EpochAt(r.Offset); ok {
 			r.LeaderEpoch = e
 		}
 		return r, nil
@@ -58,10 +59,12 @@ func (m *Manager) ListOffsets(tp TopicPartition, timestamp int64, readCommitted 
 	}
 	var r OffsetResult
 	var found bool
-	if timestamp == MaxTimestamp {
-		r.Offset, r.Timestamp, r.LeaderEpoch, found, err = p.log.MaxTimestampOffset()
-	} else {
-		r.Offset, r.Timestamp, r.LeaderEpoch, found, err = p.log.OffsetForTimestamp(timestamp, bound)
+	for log := (*commitlog.Log)(nil); log != p.log(); { // again, if the replica moved meanwhile
+		if log = p.log(); timestamp == MaxTimestamp {
+			r.Offset, r.Timestamp, r.LeaderEpoch, found, err = log.MaxTimestampOffset()
+		} else {
+			r.Offset, r.Timestamp, r.LeaderEpoch, found, err = log.OffsetForTimestamp(timestamp, bound)
+		}
 	}
 	switch {
 	case err != nil:
@@ -87,7 +90,7 @@ func (m *Manager) EpochEndOffset(tp TopicPartition, currentLeaderEpoch, epoch in
 	if err := p.mayQuery(currentLeaderEpoch); err != nil {
 		return -1, -1, err
 	}
-	foundEpoch, end = p.log.EndOffsetForEpoch(epoch)
+	foundEpoch, end = p.log().EndOffsetForEpoch(epoch)
 	return foundEpoch, end, nil
 }
 

@@ -37,10 +37,9 @@ const (
 // leader's (see AppendFollower), which is what it would get from a leader that
 // has become a follower in between.
 type Partition struct {
-	m   *Manager
-	tp  TopicPartition
-	dir *commitlog.Dir
-	log *commitlog.Log
+	m  *Manager
+	tp TopicPartition
+	at atomic.Pointer[place]
 
 	config atomic.Pointer[TopicConfig]
 	// version moves with every change of role or truncation, before it happens.
@@ -62,13 +61,50 @@ type Partition struct {
 	remotes        []remote
 	end            int64 // log end offset that readers may see
 	hw             int64
+	savedStart     int64   // the log start that a kill cannot take back
+	future         *future // the copy that is to take this replica's place, nil if it is not moving
 	failed         error
+}
+
+// place is where a replica lies. It changes when the replica moves to another
+// folder, under both locks: who has read from a log that was closed meanwhile
+// looks here whether it is still the replica's.
+type place struct {
+	dir *commitlog.Dir
+	log *commitlog.Log
+}
+
+func (p *Partition) dir() *commitlog.Dir { return p.at.Load().dir }
+func (p *Partition) log() *commitlog.Log { return p.at.Load().log }
+
+// Read is Log().Read, and goes to the log that has taken its place if the replica
+// moves to another folder meanwhile.
+func (p *Partition) Read(from int64, maxBytes int, upTo int64, minOneBatch bool) (commitlog.Slice, error) {
+	for {
+		log := p.log()
+		s, err := log.Read(from, maxBytes, upTo, minOneBatch)
+		if err == nil || p.log() == log {
+			return s, err
+		}
+	}
+}
+
+// ReadCommitted is the same for Log().ReadCommitted.
+func (p *Partition) ReadCommitted(from int64, maxBytes int, upTo int64, minOneBatch bool) (commitlog.Slice, []commitlog.AbortedTransaction, error) {
+	for {
+		log := p.log()
+		s, aborted, err := log.ReadCommitted(from, maxBytes, upTo, minOneBatch)
+		if err == nil || p.log() == log {
+			return s, aborted, err
+		}
+	}
 }
 
 // remote is what a leader knows of another replica.
 type remote struct {
 	id            int32
 	end           int64 // -1 until its first fetch under this leader
+	start         int64 // its log start, -1 until its first fetch
 	lastCaughtUp  time.Time
 	lastFetch     time.Time
 	endAtLastSeen int64 // the leader's end at lastFetch
@@ -79,9 +115,11 @@ func (r *remote) caughtUp(leaderEnd int64, now time.Time, lag time.Duration) boo
 }
 
 func newPartition(m *Manager, tp TopicPartition, dir *commitlog.Dir, log *commitlog.Log, hw int64) *Partition {
-	p := &Partition{m: m, tp: tp, dir: dir, log: log, leaderID: -1, leaderEpoch: -1}
+	p := &Partition{m: m, tp: tp, leaderID: -1, leaderEpoch: -1}
+	p.at.Store(&place{dir, log})
 	p.end = log.EndOffset()
-	p.hw = min(max(hw, log.StartOffset()), p.end)
+	p.setHighWatermark(min(max(hw, log.StartOffset()), p.end))
+	p.savedStart = log.StartOffset()
 	return p
 }
 
@@ -102,6 +140,13 @@ func (p *Partition) HighWatermark() int64 {
 	return p.hw
 }
 
+// LastStableOffset is where readers of committed data end.
+func (p *Partition) LastStableOffset() int64 {
+	p.state.Lock()
+	defer p.state.Unlock()
+	return p.lastStable()
+}
+
 // EndOffset is the offset of the next record.
 func (p *Partition) EndOffset() int64 {
 	p.state.Lock()
@@ -110,7 +155,7 @@ func (p *Partition) EndOffset() int64 {
 }
 
 // StartOffset is the first offset that may be read.
-func (p *Partition) StartOffset() int64 { return p.log.StartOffset() }
+func (p *Partition) StartOffset() int64 { return p.log().StartOffset() }
 
 // Leader is the leader's broker id and its epoch, -1 if unknown.
 func (p *Partition) Leader() (id, epoch int32) {
@@ -133,9 +178,9 @@ func (p *Partition) ISR() []int32 {
 	return slices.Clone(p.isr)
 }
 
-// Log is the commit log, for reading by coordinators and tests; nobody else
-// may append to it or truncate it.
-func (p *Partition) Log() *commitlog.Log { return p.log }
+// Log is the commit log as of now, for coordinators and tests, who may not change
+// it. It is closed when the replica moves to another folder; see Read.
+func (p *Partition) Log() *commitlog.Log { return p.log() }
 
 // checkEpoch is KIP-320's fencing. With state held.
 func (p *Partition) checkEpoch(current int32) error {
@@ -193,8 +238,22 @@ func (p *Partition) advance(now time.Time) bool {
 	if hw <= p.hw {
 		return false
 	}
-	p.hw = hw
+	p.setHighWatermark(hw)
 	return true
+}
+
+// setHighWatermark tells the log, too, before anybody can be woken by it. With
+// state held.
+func (p *Partition) setHighWatermark(hw int64) {
+	p.hw = hw
+	p.log().SetHighWatermark(hw)
+}
+
+// lastStable is the last stable offset: below it every transaction is decided and
+// committed. With state held: so the log is asked after the high watermark was
+// read, and what it says holds for it.
+func (p *Partition) lastStable() int64 {
+	return min(p.hw, max(p.log().FirstUnstableOffset(), p.log().StartOffset()))
 }
 
 // maximalISR is the set that acknowledgements count: the committed one, with
@@ -247,14 +306,15 @@ func (p *Partition) broken(err error) error {
 	if errors.As(err, &ke) && ke.Code != kerr.KafkaStorageError.Code {
 		return err
 	}
-	if errors.Is(err, commitlog.ErrClosed) {
-		return err
+	if errors.Is(err, commitlog.ErrClosed) || p.log().Closed() {
+		// Deleted or moved meanwhile: what went wrong then tells nothing of the folder.
+		return commitlog.ErrClosed
 	}
-	p.m.failDir(p.dir, err)
+	p.m.failDir(p.dir(), err)
 	return fmt.Errorf("%s: %w (%w)", p.tp, err, kerr.KafkaStorageError)
 }
 
-// fail takes the replica offline for good.
+// fail takes the replica offline until the broker is started again.
 func (p *Partition) fail(err error) {
 	p.state.Lock()
 	defer p.state.Unlock()

@@ -54,12 +54,16 @@ func (m *Manager) every(d time.Duration, f func()) {
 	})
 }
 
-func (m *Manager) offsetsOf(d *commitlog.Dir, of func(*Partition) int64) func() map[TopicPartition]int64 {
+// offsetsOf collects an offset of every log in a folder, also of copies on their
+// way into it: when one takes its replica's place it must find its own there.
+func (m *Manager) offsetsOf(d *commitlog.Dir, of func(*Partition, *commitlog.Log) int64) func() map[TopicPartition]int64 {
 	return func() map[TopicPartition]int64 {
 		offsets := map[TopicPartition]int64{}
 		for _, p := range m.all() {
-			if p.dir == d {
-				offsets[p.tp] = of(p)
+			if p.dir() == d {
+				offsets[p.tp] = of(p, p.log())
+			} else if f := p.copying(); f != nil && f.dir == d {
+				offsets[p.tp] = of(p, f.log)
 			}
 		}
 		return offsets
@@ -67,17 +71,40 @@ func (m *Manager) offsetsOf(d *commitlog.Dir, of func(*Partition) int64) func() 
 }
 
 func (m *Manager) writeHighWatermark(d *commitlog.Dir) error {
-	return m.checkpoints.write(d, commitlog.HighWatermarkCheckpoint, m.offsetsOf(d, (*Partition).HighWatermark))
+	return m.checkpoints.write(d, commitlog.HighWatermarkCheckpoint, m.offsetsOf(d, func(p *Partition, l *commitlog.Log) int64 {
+		return min(p.HighWatermark(), l.EndOffset())
+	}))
 }
 
 // writeRecoveryPoints writes how far the logs of a folder are on disk, and
 // where they start.
 func (m *Manager) writeRecoveryPoints(d *commitlog.Dir) error {
-	err := m.checkpoints.write(d, commitlog.RecoveryPointCheckpoint, m.offsetsOf(d, func(p *Partition) int64 { return p.log.RecoveryPoint() }))
+	err := m.checkpoints.write(d, commitlog.RecoveryPointCheckpoint, m.offsetsOf(d, func(_ *Partition, l *commitlog.Log) int64 { return l.RecoveryPoint() }))
 	if err != nil {
 		return err
 	}
-	return m.checkpoints.write(d, commitlog.LogStartCheckpoint, m.offsetsOf(d, func(p *Partition) int64 { return p.log.StartOffset() }))
+	return m.writeStarts(d)
+}
+
+// writeStarts writes where the logs of a folder start.
+func (m *Manager) writeStarts(d *commitlog.Dir) error {
+	var written map[TopicPartition]int64
+	collect := m.offsetsOf(d, func(_ *Partition, l *commitlog.Log) int64 { return l.StartOffset() })
+	err := m.checkpoints.write(d, commitlog.LogStartCheckpoint, func() map[TopicPartition]int64 {
+		written = collect()
+		return written
+	})
+	if err != nil {
+		return err
+	}
+	for tp, start := range written {
+		if p := m.Partition(tp); p != nil && p.dir() == d {
+			p.state.Lock()
+			p.savedStart = max(p.savedStart, start)
+			p.state.Unlock()
+		}
+	}
+	return nil
 }
 
 // forgetDeleted takes deleted partitions out of a folder's checkpoints, before
@@ -114,19 +141,28 @@ func (m *Manager) shrinkAll() {
 	}
 }
 
-// retain deletes old segments, on followers too, and forgets idle producers.
+// expireProducers forgets idle idempotent producers, on followers too.
+func (m *Manager) expireProducers() {
+	now := m.now()
+	for _, p := range m.all() {
+		if !p.gone() {
+			p.log().ExpireProducers(now)
+		}
+	}
+}
+
+// retain deletes old segments, on followers too.
 func (m *Manager) retain() {
 	now := m.now()
 	for _, p := range m.all() {
 		if p.gone() {
 			continue
 		}
-		p.log.ExpireProducers(now)
-		n, err := p.log.DeleteOldSegments(now, p.HighWatermark())
+		n, err := p.log().DeleteOldSegments(now, p.HighWatermark())
 		if err != nil {
 			_ = p.broken(err)
 		} else if n > 0 {
-			m.logger.Info("deleted old segments", "partition", p.tp.String(), "segments", n, "start", p.log.StartOffset())
+			m.logger.Info("deleted old segments", "partition", p.tp.String(), "segments", n, "start", p.log().StartOffset())
 		}
 	}
 }
@@ -138,8 +174,8 @@ func (m *Manager) sweep() {
 		if p.gone() {
 			continue
 		}
-		if _, err := p.log.RemoveDeleted(now); err != nil {
-			m.logger.Warn("removing deleted segments", "partition", p.tp.String(), "err", err)
+		if _, err := p.log().RemoveDeleted(now); err != nil {
+			_ = p.broken(err)
 		}
 	}
 	for _, d := range m.cfg.Dirs {
@@ -147,7 +183,7 @@ func (m *Manager) sweep() {
 			continue
 		}
 		if _, err := d.SweepDeleted(now, m.cfg.DeleteDelay); err != nil {
-			m.logger.Warn("removing deleted partitions", "dir", d.Path(), "err", err)
+			m.failDir(d, err)
 		}
 	}
 }

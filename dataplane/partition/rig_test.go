@@ -24,13 +24,17 @@ import (
 type rig struct {
 	t        *testing.T
 	fs       vfs.FS
-	dir      *commitlog.Dir
+	paths    []string         // of the folders; nil: /data
+	dir      *commitlog.Dir   // the first
+	dirs     []*commitlog.Dir // all that could be opened
 	wheel    *purgatory.Wheel
 	m        *Manager
 	minISR   int
 	log      commitlog.Config
 	alive    map[int32]bool // nil: all
-	onTopic  func()         // called while a topic's configuration is being read
+	keep     bool           // topics have no delete in their cleanup.policy
+	topicID  func(string) protocol.UUID
+	onTopic  func() // called while a topic's configuration is being read
 	fetchers fetchersStub
 
 	mu       sync.Mutex
@@ -100,16 +104,30 @@ func inBubble(t *testing.T, f func(r *rig)) {
 
 func (r *rig) start() {
 	r.t.Helper()
-	dir, err := commitlog.OpenDir(r.fs, "/data")
-	if err != nil {
-		r.t.Fatal(err)
+	if r.paths == nil {
+		r.paths = []string{"/data"}
 	}
-	r.dir, r.wheel = dir, purgatory.NewWheel()
+	r.dirs = nil
+	var offline []OfflineDir
+	for _, path := range r.paths {
+		dir, err := commitlog.OpenDir(r.fs, path)
+		if err != nil {
+			offline = append(offline, OfflineDir{path, err})
+			continue
+		}
+		r.dirs = append(r.dirs, dir)
+	}
+	if len(r.dirs) == 0 {
+		r.t.Fatal(offline)
+	}
+	r.dir, r.wheel = r.dirs[0], purgatory.NewWheel()
+	var err error
 	r.m, err = NewManager(context.Background(), Config{
-		BrokerID: 1, BrokerEpoch: func() int64 { return 50 }, FS: r.fs, Dirs: []*commitlog.Dir{dir}, Wheel: r.wheel,
-		ISR: r, Fetchers: &r.fetchers,
+		BrokerID: 1, BrokerEpoch: func() int64 { return 50 }, FS: r.fs, Dirs: r.dirs, Offline: offline, Wheel: r.wheel,
+		ISR: r, Fetchers: &r.fetchers, TopicID: r.topicID,
 		Topic: func(string) TopicConfig {
 			c := TopicConfig{MinISR: r.minISR, Log: r.log}
+			c.Log.KeepForever = r.keep
 			if r.onTopic != nil {
 				r.onTopic()
 			}
@@ -125,7 +143,7 @@ func (r *rig) start() {
 			OnAppend:     func(e AppendEvent) { r.note(func() { r.appends = append(r.appends, e) }) },
 			OnTruncate:   func(_ TopicPartition, o int64) { r.note(func() { r.truncs = append(r.truncs, o) }) },
 			OnCommit:     func(_ TopicPartition, o int64) { r.note(func() { r.commits = append(r.commits, o) }) },
-			OnDirFailure: func(d string, _ error) { r.note(func() { r.failures = append(r.failures, d) }) },
+			OnDirFailure: func(d string, _ bool, _ error) { r.note(func() { r.failures = append(r.failures, d) }) },
 			OnLeadership: func(tp TopicPartition, lead bool, e int32) {
 				r.note(func() { r.leads = append(r.leads, fmt.Sprint(tp, " ", lead, " ", e)) })
 			},
@@ -139,34 +157,42 @@ func (r *rig) start() {
 // kill leaves the disk as it is at this moment, as kill -9 does, for start.
 func (r *rig) kill() {
 	r.t.Helper()
+	left, err := r.snapshot(r.fs)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	r.stop()
+	r.fs = left
+}
+
+// snapshot copies the folders; an error if they change meanwhile.
+func (r *rig) snapshot(of vfs.FS) (*vfs.Mem, error) {
 	left := vfs.NewMem()
-	var copyDir func(dir string)
-	copyDir = func(dir string) {
-		infos, err := r.fs.ReadDir(dir)
+	var copyDir func(dir string) error
+	copyDir = func(dir string) error {
+		infos, err := of.ReadDir(dir)
 		if err == nil {
 			err = left.MkdirAll(dir)
-		}
-		if err != nil {
-			r.t.Fatal(err)
 		}
 		for _, i := range infos {
 			path := filepath.Join(dir, i.Name)
 			if i.Dir {
-				copyDir(path)
+				err = errors.Join(err, copyDir(path))
 				continue
 			}
-			b, err := vfs.ReadFile(r.fs, path, 1<<30)
-			if err == nil {
-				err = vfs.WriteFileAtomic(left, path, b)
+			b, rerr := vfs.ReadFile(of, path, 1<<30)
+			if rerr == nil {
+				rerr = vfs.WriteFileAtomic(left, path, b)
 			}
-			if err != nil {
-				r.t.Fatal(err)
-			}
+			err = errors.Join(err, rerr)
 		}
+		return err
 	}
-	copyDir("/data")
-	r.stop()
-	r.fs = left
+	var errs []error
+	for _, path := range r.paths {
+		errs = append(errs, copyDir(path))
+	}
+	return left, errors.Join(errs...)
 }
 
 func (r *rig) note(f func()) {
@@ -177,10 +203,12 @@ func (r *rig) note(f func()) {
 
 func (r *rig) stop() {
 	r.t.Helper()
-	err := r.m.Close()
+	_ = r.m.Close()
 	r.wheel.Close()
-	if err := r.dir.Close(err == nil); err != nil {
-		r.t.Error(err)
+	for _, d := range r.dirs {
+		if err := d.Close(r.m.ClosedClean(d)); err != nil {
+			r.t.Error(err)
+		}
 	}
 }
 

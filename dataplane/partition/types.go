@@ -34,6 +34,8 @@ type Config struct {
 	FS vfs.FS
 	// Dirs are the opened log.dirs; the Manager does not close them.
 	Dirs []*commitlog.Dir
+	// Offline are those of log.dirs that could not be opened.
+	Offline []OfflineDir
 
 	// Topic gives the effective configuration of a topic. It is called when a
 	// log is opened and by UpdateTopicConfig, not per request.
@@ -41,6 +43,9 @@ type Config struct {
 	// Known reports whether the cluster's metadata has the partition; it decides
 	// between NOT_LEADER_OR_FOLLOWER and UNKNOWN_TOPIC_OR_PARTITION. Nil: never.
 	Known func(tp TopicPartition) bool
+	// TopicID is the id that the cluster has for a topic, zero if it has none. It is
+	// asked at start for replicas that lie in two folders under different ids. Nil: never.
+	TopicID func(topic string) protocol.UUID
 	// Alive reports whether the cluster's metadata has the broker alive; only such
 	// a replica may join the ISR. Nil: always.
 	Alive func(broker int32) bool
@@ -61,10 +66,18 @@ type Config struct {
 	RecoveryCheckpoint time.Duration
 	// RetentionCheck is log.retention.check.interval.ms, default 5 min.
 	RetentionCheck time.Duration
+	// ProducerCheck is producer.id.expiration.check.interval.ms, default 10 min.
+	ProducerCheck time.Duration
 	// DeleteDelay is file.delete.delay.ms for the folders of deleted partitions, default 60 s.
 	DeleteDelay time.Duration
 	// RecoveryThreads is num.recovery.threads.per.data.dir, default 1.
 	RecoveryThreads int
+
+	// MoveThreads is num.replica.alter.log.dirs.threads, default one a folder.
+	MoveThreads int
+	// MoveRate is replica.alter.log.dirs.io.max.bytes.per.second, all moves of a
+	// replica to another folder together; 0 or less: no limit.
+	MoveRate int64
 
 	// Now is the wall clock, default time.Now.
 	Now func() time.Time
@@ -90,8 +103,8 @@ type Hooks struct {
 	OnCommit func(tp TopicPartition, highWatermark int64)
 	// OnDelete says that this broker has no replica of tp any more.
 	OnDelete func(tp TopicPartition)
-	// OnDirFailure says that a log folder cannot be used any more.
-	OnDirFailure func(dir string, err error)
+	// OnDirFailure says that a log folder cannot be used any more; last, that none can.
+	OnDirFailure func(dir string, last bool, err error)
 }
 
 // AppendEvent describes one batch that a leader is about to write.
@@ -200,7 +213,8 @@ type FetchRequest struct {
 	MaxWait      time.Duration
 	MinBytes     int
 	MaxBytes     int
-	// ReadCommitted bounds at the last stable offset.
+	// ReadCommitted bounds a consumer at the last stable offset and has it told which
+	// transactions were aborted. It means nothing for a follower.
 	ReadCommitted bool
 	// AllowFollower lets a consumer read from a follower (Fetch v11+, KIP-392).
 	AllowFollower bool
@@ -234,6 +248,8 @@ type FetchResult struct {
 	// Leader and LeaderEpoch as in AppendResult.
 	Leader      int32
 	LeaderEpoch int32
+	// Aborted lists the aborted transactions with records in Slice, for ReadCommitted.
+	Aborted []commitlog.AbortedTransaction
 	// Slice has a Len of 0 when there is no data.
 	Slice commitlog.Slice
 }

@@ -1,0 +1,113 @@
+package commitlog
+
+import (
+	"errors"
+
+	"penstock/dataplane/recordbatch"
+	"penstock/dataplane/vfs"
+)
+
+// rebuildProducers builds the producer state as of end from the newest good snapshot
+// not above it, and the batches after that. Snapshots above end and bad ones go.
+// REQUIRES: mu held, or the log not yet shared.
+func (l *Log) rebuildProducers(end int64) error {
+	if err := l.removeSnapshots(func(o int64) bool { return o > end }); err != nil {
+		return err
+	}
+	return l.reload(end)
+}
+
+// producersAt brings the state to the beginning of a segment that is about to be
+// scanned, and keeps it as a snapshot: a truncation into the segment then need not
+// look at those before it. The log is not yet shared.
+func (l *Log) producersAt(base int64) error {
+	if l.replayed != base {
+		if err := l.reload(base); err != nil {
+			return err
+		}
+	}
+	if len(l.producers.byID) == 0 {
+		return nil
+	}
+	if err := writeSnapshot(l.fs, l.dir, base, &l.producers, false); err != nil {
+		return err
+	}
+	l.snapshots = append(l.snapshots, segmentPath(l.dir, base, snapshotSuffix))
+	return nil
+}
+
+// reload reads the producer state as of offset.
+func (l *Log) reload(offset int64) error {
+	from, err := l.readSnapshot(offset)
+	if err != nil {
+		return err
+	}
+	if from < offset {
+		l.logger.Debug("replaying batches for the producer state", "dir", l.dir, "from", from, "to", offset)
+	}
+	now := l.now().UnixMilli()
+	err = l.walk(from, offset, func(s *segment, h recordbatch.Batch, pos, n int64) error {
+		return l.replay(nil, s, h, pos, n, now)
+	})
+	l.replayed = offset
+	l.undecided.opened(l.producers.firstOpen())
+	return err
+}
+
+// readSnapshot takes the newest good snapshot not above offset, removing bad ones,
+// and tells up to where it goes.
+func (l *Log) readSnapshot(offset int64) (from int64, err error) {
+	l.producers = producers{}
+	offsets, err := snapshotOffsets(l.fs, l.dir)
+	if err != nil {
+		return 0, err
+	}
+	for i := len(offsets) - 1; i >= 0; i-- {
+		if offsets[i] > offset {
+			continue
+		}
+		path := segmentPath(l.dir, offsets[i], snapshotSuffix)
+		b, err := vfs.ReadFile(l.fs, path, maxSnapshotSize)
+		var ps *producers
+		if err == nil {
+			ps, err = decodeSnapshot(b)
+		}
+		if err == nil {
+			l.producers = *ps
+			return offsets[i], nil
+		}
+		if !errors.Is(err, errSnapshot) {
+			return 0, storageErr("read", path, err)
+		}
+		l.logger.Warn("removing a bad producer snapshot", "file", path, "error", err)
+		if err := removeIfThere(l.fs, path); err != nil {
+			return 0, err
+		}
+	}
+	return l.segments()[0].base, nil
+}
+
+// maxMarkerSize bounds what is read of a control batch: a marker has less than a
+// hundred bytes.
+const maxMarkerSize = 64 << 10
+
+// replay takes over a batch of segment s that is in the log, of which h is the
+// header and n the length: of data the header says all, a marker is read. An abort
+// goes into the index of segment into, unless that is nil.
+func (l *Log) replay(into, s *segment, h recordbatch.Batch, pos, n, now int64) error {
+	switch {
+	case !h.HasProducerID():
+		return nil
+	case !h.IsControl():
+		l.producers.add(h, now)
+		return nil
+	case n > maxMarkerSize:
+		l.logger.Warn("control batch is too large to be one", "dir", l.dir, "offset", h.BaseOffset(), "bytes", n)
+		return nil
+	}
+	b, err := readBatch(s.file, pos, n)
+	if err != nil {
+		return err
+	}
+	return l.applyMarker(into, b)
+}
