@@ -196,7 +196,7 @@ func (b *Broker) openLogs(ctx context.Context) error {
 	}
 	m, err := partition.NewManager(ctx, partition.Config{
 		BrokerID: b.cfg.ID, BrokerEpoch: b.epoch.Load, FS: vfs.OS, Dirs: b.dirs, Offline: b.offlineDirs,
-		Topic: b.topics.get,
+		Topic: b.topics.get, PrefetchTopics: b.topics.prefetch,
 		Known: func(tp partition.TopicPartition) bool {
 			return b.metadata.Image().Partition(tp.Topic, tp.Partition) != nil
 		},
@@ -204,10 +204,11 @@ func (b *Broker) openLogs(ctx context.Context) error {
 		Alive:   func(id int32) bool { return b.metadata.Image().Alive(id) },
 		ISR:     b.isr, Fetchers: b.fetchers, Wheel: b.wheel, Hooks: b.hooks(),
 		ReplicaLagTimeMax: b.cfg.ReplicaLagTimeMax, HighWatermarkCheckpoint: b.cfg.HighWatermarkCheckpointInterval,
-		RecoveryCheckpoint: b.cfg.RecoveryPointInterval, RetentionCheck: b.cfg.RetentionCheckInterval,
+		RecoveryCheckpoint: b.cfg.RecoveryPointInterval, LogStartCheckpoint: b.cfg.LogStartInterval,
+		FlushCheck: b.cfg.FlushSchedulerInterval, RetentionCheck: b.cfg.RetentionCheckInterval,
 		ProducerCheck:   b.cfg.ProducerIDExpirationCheck,
 		DeleteDelay:     max(topicDefaults.FileDeleteDelay, time.Second), // looked at as often: not more than each second
-		RecoveryThreads: b.cfg.RecoveryThreadsPerDir, MoveThreads: b.cfg.MoveThreads, MoveRate: b.cfg.MoveRate, Logger: b.log,
+		RecoveryThreads: b.cfg.RecoveryThreadsPerDir, MoveThreads: b.cfg.MoveThreads, MoveRate: b.cfg.MoveRate, Cleaner: b.cleanerConfig(), Logger: b.log,
 	})
 	if err != nil {
 		return err
@@ -215,6 +216,15 @@ func (b *Broker) openLogs(ctx context.Context) error {
 	b.partitions = m
 	b.onStop("logs", func(context.Context) error { return m.Close() })
 	return nil
+}
+
+func (b *Broker) cleanerConfig() partition.CleanerConfig {
+	return partition.CleanerConfig{
+		Disabled: !b.cfg.CleanerEnabled || b.cfg.CleanerThreads == 0, Threads: b.cfg.CleanerThreads,
+		Backoff:     max(b.cfg.CleanerBackoff, time.Millisecond),
+		DedupeBytes: b.cfg.CleanerDedupeBytes, LoadFactor: b.cfg.CleanerLoadFactor, BufferBytes: b.cfg.CleanerBufferBytes,
+		BytesPerSecond: b.cfg.CleanerBytesPerSecond,
+	}
 }
 
 // hooks tell the coordinators and the meter what happens to partitions.

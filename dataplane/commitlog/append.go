@@ -182,12 +182,12 @@ func (l *Log) applyEpochs(batches []byte) error {
 		}
 		batches = rest
 		if latest, ok := l.epochs.latest(); b.LeaderEpoch() >= 0 && (!ok || latest != b.LeaderEpoch()) {
-			if err := l.epochs.assign(b.LeaderEpoch(), b.BaseOffset()); err != nil {
+			if err := l.epochs.begin(b.LeaderEpoch(), b.BaseOffset()); err != nil {
 				return err
 			}
 		}
 	}
-	return nil
+	return l.epochs.persist()
 }
 
 // applyAll takes the batches that were appended to s over into the producer state.
@@ -262,25 +262,40 @@ func (l *Log) maybeRoll(info *AppendInfo, n int) error {
 		roll = false
 	}
 	if roll || info.LastOffset-s.base > math.MaxInt32 {
-		return l.roll(info.FirstOffset)
+		// Segments join without a gap, though batches of a compacted log need not: after a
+		// power cut a gap between segments tells that the end of the first is lost.
+		base := s.next
+		if info.LastOffset-base > math.MaxInt32 {
+			base = info.FirstOffset
+		}
+		return l.roll(base)
 	}
 	return nil
 }
 
 // roll makes a new active segment at base and syncs the old one beside the appends.
-// An empty old one is replaced. REQUIRES: mu held, base >= end.
+// An empty old one is replaced. REQUIRES: mu held, base not below the last batch's end.
 func (l *Log) roll(base int64) error {
 	old := l.active()
 	if old.size == 0 && old.base == base {
 		return nil
 	}
-	if err := old.finish(); err != nil {
+	if err := errors.Join(old.finish(), l.giveBack(old)); err != nil {
 		return l.fail(err)
 	}
 	if err := writeSnapshot(l.fs, l.dir, base, &l.producers, false); err != nil {
 		return err
 	}
-	l.snapshots = append(l.snapshots, segmentPath(l.dir, base, snapshotSuffix))
+	// The indexes too: their last entries are newer than a flush that may already have
+	// brought the recovery point here.
+	l.unsynced = append(l.unsynced, segmentPath(l.dir, base, snapshotSuffix), old.offsets.file.path(), old.times.file.path())
+	if l.recovery.Load() >= base {
+		// The checkpoint may already say that all below base is on disk.
+		if err := l.syncBeside(l.unsynced, false); err != nil {
+			return l.fail(err)
+		}
+		l.unsynced = nil
+	}
 	s, err := l.newActive(base)
 	if err != nil {
 		return err

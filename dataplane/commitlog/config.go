@@ -18,8 +18,21 @@ type Config struct {
 	RetentionBytes     int64         // retention.bytes; 0 or negative = no limit
 	// KeepForever: cleanup.policy does not contain delete, so age and size delete nothing.
 	KeepForever bool
+	// Compact: cleanup.policy contains compact. The log does not clean itself: Clean does.
+	Compact bool
+	// DeleteRetention is delete.retention.ms: how long a clean keeps tombstones and
+	// markers from when it first meets them; 0 = not at all.
+	DeleteRetention time.Duration
+	// MinCompactionLag is min.compaction.lag.ms; 0 = none.
+	MinCompactionLag time.Duration
+	// MaxCompactionLag is max.compaction.lag.ms; 0 = no limit.
+	MaxCompactionLag time.Duration
 	// FlushMessages is flush.messages: fsync when so many records are unflushed; 0 = never by count.
 	FlushMessages int64
+	// FlushAge is flush.ms: FlushIfDue syncs what has been unflushed for so long; 0 = never by time.
+	FlushAge time.Duration
+	// Preallocate is preallocate: the file of a new segment gets its disk space at once.
+	Preallocate bool
 	// DeleteDelay is file.delete.delay.ms: how long .deleted files stay; 0 = 60 s, negative = none.
 	DeleteDelay time.Duration
 	// ProducerExpiry is producer.id.expiration.ms; 0 = 24 h.
@@ -47,6 +60,7 @@ func (c Config) withDefaults() Config {
 	if c.FlushMessages <= 0 {
 		c.FlushMessages = math.MaxInt64
 	}
+	def(&c.FlushAge, math.MaxInt64)
 	def(&c.SegmentAge, 7*24*time.Hour)
 	def(&c.RetentionAge, 7*24*time.Hour)
 	def(&c.DeleteDelay, time.Minute)
@@ -60,10 +74,17 @@ type OpenOptions struct {
 	CleanShutdown bool
 	// RecoveryPoint is the checkpointed offset below which all is on disk.
 	RecoveryPoint int64
+	// CleanedUpTo is where the last clean ended by the cleaner's checkpoint. Below it
+	// there may be holes between segments.
+	CleanedUpTo int64
 	// LogStartOffset is the checkpointed start; the log's own start may be higher.
 	LogStartOffset int64
 	Now            func() time.Time // nil = time.Now
 	Logger         *slog.Logger     // nil = discard
+	// Background runs work that no caller waits for, the flush after a roll: nil = a
+	// goroutine, which Close waits for. Tests choose the moment, but not at once: a lock
+	// is held.
+	Background func(func())
 	// OnFailure is told that the log refuses all changes from now on, also when nobody
 	// waits for what failed, as a flush in the background. It must neither block nor
 	// call the log.

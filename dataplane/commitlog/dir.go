@@ -20,6 +20,7 @@ const (
 	RecoveryPointCheckpoint = "recovery-point-offset-checkpoint"
 	HighWatermarkCheckpoint = "replication-offset-checkpoint"
 	LogStartCheckpoint      = "log-start-offset-checkpoint"
+	CleanerCheckpoint       = "cleaner-offset-checkpoint"
 )
 
 const (
@@ -78,6 +79,9 @@ func (d *Dir) prepare() error {
 
 // Path is the folder.
 func (d *Dir) Path() string { return d.path }
+
+// Sync makes the names of new partition folders survive a power cut.
+func (d *Dir) Sync() error { return storageErr("sync", d.path, d.fs.SyncDir(d.path)) }
 
 // CleanShutdown tells that the last owner closed everything in order.
 func (d *Dir) CleanShutdown() bool { return d.clean }

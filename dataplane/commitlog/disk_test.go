@@ -47,9 +47,12 @@ func TestRealFilesRoundTrip(t *testing.T) {
 		want = append(want, b...)
 	}
 	end := l.EndOffset()
-	if _, ok := l.active().file.Fd(); !ok {
+	s, err := l.Read(end-1, 1, end, true)
+	must(t, err)
+	if _, ok := s.File.Fd(); !ok {
 		t.Fatal("no descriptor for sendfile")
 	}
+	s.Close()
 	must(t, l.Close())
 	l, err = Open(vfs.OS, path, cfg, OpenOptions{CleanShutdown: true})
 	must(t, err)

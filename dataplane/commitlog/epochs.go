@@ -21,22 +21,29 @@ type epochEntry struct {
 }
 
 // epochs is the history of leader epochs of a log, ascending in both fields, kept in
-// the file leader-epoch-checkpoint, which is replaced durably at each change.
+// the file leader-epoch-checkpoint, which is replaced durably at each change but two:
+// an epoch that has begun and has no batches yet (begin), and such ones that go
+// (truncateEnd) when nothing else is cut. Those wait for the next batch, which must
+// not be written before the file is (persist), or for Close: a broker that comes to
+// lead ten thousand partitions would else sync as many files twice. A crash loses
+// nothing by it, since what the file then has too little or too much begins at or
+// behind the end of the log.
 type epochs struct {
-	fs   vfs.FS
-	path string
+	fs  vfs.FS
+	dir string
 
 	mu      sync.RWMutex
 	entries []epochEntry
+	waiting bool // the file does not have all of it yet
 }
 
 // loadEpochs reads the file; a missing one gives an error that matches fs.ErrNotExist.
 func loadEpochs(fsys vfs.FS, dir string) (*epochs, error) {
-	e := &epochs{fs: fsys, path: filepath.Join(dir, epochsFile)}
-	b, err := vfs.ReadFile(fsys, e.path, maxCheckpointSize)
+	e := &epochs{fs: fsys, dir: dir}
+	b, err := vfs.ReadFile(fsys, e.path(), maxCheckpointSize)
 	if err != nil {
 		if !errors.Is(err, fs.ErrNotExist) {
-			err = storageErr("read", e.path, err)
+			err = storageErr("read", e.path(), err)
 		}
 		return e, err
 	}
@@ -64,17 +71,29 @@ func parseEpochs(b []byte) ([]epochEntry, error) {
 	return out, err
 }
 
+func (e *epochs) path() string { return filepath.Join(e.dir, epochsFile) }
+
 // store writes the file. REQUIRES: mu held.
 func (e *epochs) store(entries []epochEntry) error {
 	lines := make([]string, len(entries))
 	for i, x := range entries {
 		lines[i] = fmt.Sprintf("%d %d", x.epoch, x.start)
 	}
-	if err := vfs.WriteFileAtomic(e.fs, e.path, formatCheckpoint(lines)); err != nil {
-		return storageErr("write", e.path, err)
+	if err := vfs.WriteFileAtomic(e.fs, e.path(), formatCheckpoint(lines)); err != nil {
+		return storageErr("write", e.path(), err)
 	}
-	e.entries = entries
+	e.entries, e.waiting = entries, false
 	return nil
+}
+
+// persist writes the file if it does not have all yet.
+func (e *epochs) persist() error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if !e.waiting {
+		return nil
+	}
+	return e.store(e.entries)
 }
 
 func (e *epochs) latest() (int32, bool) {
@@ -86,9 +105,9 @@ func (e *epochs) latest() (int32, bool) {
 	return e.entries[len(e.entries)-1].epoch, true
 }
 
-// assign records the start of an epoch. Entries that contradict it (same or higher
-// epoch, or same or higher start) go.
-func (e *epochs) assign(epoch int32, start int64) error {
+// begin records the start of an epoch at the end of the log. Entries that contradict
+// it (same or higher epoch, or same or higher start) go.
+func (e *epochs) begin(epoch int32, start int64) error {
 	if epoch < 0 || start < 0 {
 		return fmt.Errorf("leader epoch %d at offset %d", epoch, start)
 	}
@@ -98,18 +117,27 @@ func (e *epochs) assign(epoch int32, start int64) error {
 		return nil
 	}
 	n := sort.Search(len(e.entries), func(i int) bool { return e.entries[i].epoch >= epoch || e.entries[i].start >= start })
-	return e.store(append(append([]epochEntry(nil), e.entries[:n]...), epochEntry{epoch, start}))
+	e.entries = append(append([]epochEntry(nil), e.entries[:n]...), epochEntry{epoch, start})
+	e.waiting = true
+	return nil
 }
 
-// truncateEnd drops epochs that begin at or after end.
-func (e *epochs) truncateEnd(end int64) error {
+// assign is begin for an epoch whose batches are there or about to be.
+func (e *epochs) assign(epoch int32, start int64) error {
+	if err := e.begin(epoch, start); err != nil {
+		return err
+	}
+	return e.persist()
+}
+
+// truncateEnd drops epochs that begin at or after end, where the log ends by now.
+func (e *epochs) truncateEnd(end int64) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	n := sort.Search(len(e.entries), func(i int) bool { return e.entries[i].start >= end })
-	if n == len(e.entries) {
-		return nil
+	if n < len(e.entries) {
+		e.entries, e.waiting = append([]epochEntry(nil), e.entries[:n]...), true
 	}
-	return e.store(append([]epochEntry(nil), e.entries[:n]...))
 }
 
 // truncateStart drops epochs that end before start; the one that start lies in
@@ -124,6 +152,35 @@ func (e *epochs) truncateStart(start int64) error {
 	kept := append([]epochEntry(nil), e.entries[n-1:]...)
 	kept[0].start = start
 	return e.store(kept)
+}
+
+// first is where the oldest known epoch begins.
+func (e *epochs) first() (start int64, ok bool) {
+	e.mu.RLock()
+	defer e.mu.RUnlock()
+	if len(e.entries) == 0 {
+		return -1, false
+	}
+	return e.entries[0].start, true
+}
+
+// prepend adds older epochs; those that do not fit before the ones there are left out,
+// and one that begins earlier than was known does so from now on.
+func (e *epochs) prepend(older []epochEntry) error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	rest := e.entries
+	for len(older) > 0 && len(rest) > 0 && older[len(older)-1].epoch >= rest[0].epoch {
+		if o := older[len(older)-1]; o.epoch == rest[0].epoch {
+			rest = rest[1:]
+			break
+		}
+		older = older[:len(older)-1]
+	}
+	if len(older) == 0 {
+		return nil
+	}
+	return e.store(append(append([]epochEntry(nil), older...), rest...))
 }
 
 func (e *epochs) clear() error {

@@ -4,9 +4,8 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"io"
-	"io/fs"
 	"math"
+	"sort"
 	"sync"
 
 	"penstock/dataplane/vfs"
@@ -31,14 +30,12 @@ var scratch = sync.Pool{New: func() any { return new([scratchSize]byte) }}
 // memory map, so that ten thousand partitions need neither maps nor memory. It is
 // guarded by its segment's lock.
 type index struct {
-	fs      vfs.FS
-	path    string
-	entry   int        // bytes an entry
-	max     int        // entries
-	openMu  sync.Mutex // readers that share the segment's lock may open at once
-	file    vfs.File   // nil until needed
-	stored  int        // entries in the file
-	pending []byte     // entries not yet in the file
+	file    *fileRef
+	entry   int    // bytes an entry
+	max     int    // entries
+	stored  int    // entries in the file
+	pending []byte // entries not yet in the file
+	dirty   bool   // the file has entries that are not yet synced
 	last    [timeEntrySize]byte
 }
 
@@ -48,43 +45,19 @@ func (x *index) count() int { return x.stored + len(x.pending)/x.entry }
 // the entry that a time index gets when its segment is finished.
 func (x *index) full() bool { return x.count() >= x.max-1 }
 
-func (x *index) open() error {
-	x.openMu.Lock()
-	defer x.openMu.Unlock()
-	if x.file != nil {
-		return nil
-	}
-	f, err := x.fs.Open(x.path, true)
-	if err != nil {
-		return storageErr("open", x.path, err)
-	}
-	x.file = f
-	return nil
-}
-
-// load reads how many entries the file has; false if it is missing or damaged.
-func (x *index) load() (bool, error) {
-	st, err := x.fs.Stat(x.path)
-	if errors.Is(err, fs.ErrNotExist) {
+// load takes the entries that a file of size bytes has; false if it is damaged.
+func (x *index) load(size int64) (bool, error) {
+	if size%int64(x.entry) != 0 || size/int64(x.entry) > math.MaxInt32 {
 		return false, nil
 	}
-	if err != nil {
-		return false, storageErr("stat", x.path, err)
-	}
-	if st.Size%int64(x.entry) != 0 || st.Size/int64(x.entry) > math.MaxInt32 {
-		return false, nil
-	}
-	x.stored = int(st.Size / int64(x.entry))
+	x.stored = int(size / int64(x.entry))
 	if x.stored == 0 {
 		return true, nil
 	}
-	e, err := x.at(x.stored - 1)
-	copy(x.last[:], e)
-	if err != nil {
+	if err := x.read(x.last[:x.entry], x.stored-1); err != nil {
 		return false, err
 	}
-	x.closeFile()
-	return true, nil
+	return true, x.file.idle()
 }
 
 func (x *index) append(e []byte) error {
@@ -104,12 +77,10 @@ func (x *index) write() error {
 	if len(x.pending) == 0 {
 		return nil
 	}
-	if err := x.open(); err != nil {
-		return err
-	}
 	if _, err := x.file.WriteAt(x.pending, int64(x.stored*x.entry)); err != nil {
-		return storageErr("write", x.path, err)
+		return storageErr("write", x.file.path(), err)
 	}
+	x.dirty = true
 	x.stored += len(x.pending) / x.entry
 	x.pending = x.pending[:0]
 	return nil
@@ -120,16 +91,7 @@ func (x *index) write() error {
 func (x *index) finish() error {
 	err := x.write()
 	x.pending = nil
-	return errors.Join(err, x.closeFile())
-}
-
-func (x *index) closeFile() error {
-	if x.file == nil {
-		return nil
-	}
-	err := x.file.Close()
-	x.file = nil
-	return storageErr("close", x.path, err)
+	return errors.Join(err, x.file.idle())
 }
 
 // at reads entry i; the bytes are valid until the next append.
@@ -143,11 +105,8 @@ func (x *index) at(i int) ([]byte, error) {
 }
 
 func (x *index) read(p []byte, i int) error {
-	if err := x.open(); err != nil {
-		return err
-	}
-	if n, err := x.file.ReadAt(p, int64(i*x.entry)); err != nil && !(err == io.EOF && n == len(p)) {
-		return storageErr("read", x.path, err)
+	if n, err := x.file.ReadAt(p, int64(i*x.entry)); n < len(p) {
+		return readErr(x.file, err)
 	}
 	return nil
 }
@@ -196,44 +155,44 @@ func (x *index) truncate(keep func(e []byte) bool) error {
 	if err := x.write(); err != nil {
 		return err
 	}
-	n := x.stored
+	var err error
+	n := sort.Search(x.stored, func(i int) bool {
+		var e []byte
+		if err == nil {
+			e, err = x.at(i)
+		}
+		return err != nil || !keep(e)
+	})
 	x.last = [timeEntrySize]byte{}
-	for ; n > 0; n-- {
-		e, err := x.at(n - 1)
-		if err != nil {
-			return err
-		}
-		if keep(e) {
-			copy(x.last[:], e)
-			break
-		}
+	if err == nil && n > 0 {
+		err = x.read(x.last[:x.entry], n-1)
+	}
+	if err != nil {
+		return err
 	}
 	return x.cut(n)
 }
 
 // cut keeps the first n entries, which must all be in the file, and makes that durable.
 func (x *index) cut(n int) error {
-	if err := x.open(); err != nil {
-		return err
-	}
 	x.stored, x.pending = n, x.pending[:0]
 	if n == 0 {
 		x.last = [timeEntrySize]byte{}
 	}
-	if err := x.file.Truncate(int64(n * x.entry)); err != nil {
-		return storageErr("truncate", x.path, err)
-	}
-	return storageErr("sync", x.path, x.file.Sync())
+	return x.file.use(func(f vfs.File) error {
+		if err := f.Truncate(int64(n * x.entry)); err != nil {
+			return storageErr("truncate", x.file.path(), err)
+		}
+		return storageErr("sync", x.file.path(), f.Sync())
+	})
 }
 
 func (x *index) sync() error {
 	if err := x.write(); err != nil {
 		return err
 	}
-	if err := x.open(); err != nil {
-		return err
-	}
-	return storageErr("sync", x.path, x.file.Sync())
+	x.dirty = false
+	return storageErr("sync", x.file.path(), x.file.Sync())
 }
 
 // Entries of the offset index: last offset of a batch relative to the segment's

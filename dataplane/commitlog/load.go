@@ -5,7 +5,9 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
+	"math"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -18,7 +20,7 @@ import (
 // batch ends the log there, indexes and epochs are built anew. The recovery point is
 // not advanced by that: what was read may still only be in memory.
 func Open(fsys vfs.FS, dir string, cfg Config, o OpenOptions) (*Log, error) {
-	l := &Log{fs: fsys, dir: dir, cfg: cfg.withDefaults(), now: o.Now, logger: o.Logger, broke: o.OnFailure}
+	l := &Log{fs: fsys, dir: dir, cfg: cfg.withDefaults(), now: o.Now, logger: o.Logger, bg: o.Background, broke: o.OnFailure}
 	if err := l.open(o); err != nil {
 		return nil, err
 	}
@@ -33,28 +35,29 @@ func (l *Log) open(o OpenOptions) error {
 		l.logger = slog.New(slog.DiscardHandler)
 	}
 	l.start.Store(max(0, o.LogStartOffset))
+	l.flushed.Store(l.now().UnixMilli())
 	l.setSegments(nil)
+	began := time.Now()
 	l.undecided.init()
 	l.lastAbort.Store(-1)
 	if err := l.load(o); err != nil {
 		return errors.Join(fmt.Errorf("open log %s: %w", l.dir, err), l.closeSegments())
 	}
+	if l.recovered.Segments > 0 {
+		l.recovered.Took = time.Since(began)
+		l.logger.Info("recovered a log", "dir", l.dir, "start", l.StartOffset(), "end", l.EndOffset(), "segments", l.recovered.Segments,
+			"scanned_bytes", l.recovered.Scanned, "cut_bytes", l.recovered.Cut, "dropped_segments", l.recovered.Dropped, "took", l.recovered.Took.Round(time.Microsecond))
+	}
 	return nil
 }
 
 func (l *Log) load(o OpenOptions) error {
-	if !vfs.Exists(l.fs, l.dir) {
-		if err := l.fs.MkdirAll(l.dir); err != nil {
-			return storageErr("mkdir", l.dir, err)
-		}
-		if err := l.fs.SyncDir(filepath.Dir(l.dir)); err != nil {
-			return storageErr("sync", filepath.Dir(l.dir), err)
-		}
-	}
-	bases, err := l.listSegments()
+	files, bases, err := l.listSegments()
 	if err != nil {
 		return err
 	}
+	l.listed = &listing{files: files}
+	defer func() { l.listed = nil }()
 	var eerr error
 	if l.epochs, eerr = loadEpochs(l.fs, l.dir); eerr != nil && !errors.Is(eerr, fs.ErrNotExist) {
 		if !errors.Is(eerr, errCheckpoint) {
@@ -78,14 +81,15 @@ func (l *Log) load(o OpenOptions) error {
 	if o.CleanShutdown {
 		l.recovery.Store(end)
 	}
-	if eerr != nil && start < end {
-		if err := l.rebuildEpochs(); err != nil {
+	if start < end {
+		if err := l.fillEpochs(start); err != nil {
 			return err
 		}
 	}
-	if err := errors.Join(l.epochs.truncateEnd(end), l.epochs.truncateStart(start)); err != nil {
+	if err := l.epochs.truncateStart(start); err != nil {
 		return err
 	}
+	l.epochs.truncateEnd(end)
 	if l.replayed != end { // a scan may have brought them there
 		if err := l.rebuildProducers(end); err != nil {
 			return err
@@ -94,27 +98,41 @@ func (l *Log) load(o OpenOptions) error {
 		return err
 	}
 	l.producers.expire(l.now(), l.cfg.ProducerExpiry)
+	if o.CleanShutdown && !l.listed.stale && l.listedSize(segmentName(end, snapshotSuffix)) >= 0 {
+		l.cleanSegs, l.cleanEnd = l.segs.Load(), end
+	}
 	if !o.CleanShutdown {
 		return storageErr("sync", l.dir, l.fs.SyncDir(l.dir))
 	}
 	return nil
 }
 
-// listSegments removes leftovers and gives the base offsets, ascending.
-func (l *Log) listSegments() ([]int64, error) {
-	files, err := l.fs.ReadDir(l.dir)
-	if err != nil {
-		return nil, storageErr("list", l.dir, err)
+// listSegments lists the folder, made if it is missing, removes leftovers and gives
+// the base offsets, ascending. The one listing tells the sizes of all files: with ten
+// thousand partitions each call for one of them shows.
+func (l *Log) listSegments() (files []vfs.Info, bases []int64, err error) {
+	files, err = l.fs.ReadDir(l.dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		if err := l.fs.MkdirAll(l.dir); err != nil {
+			return nil, nil, storageErr("mkdir", l.dir, err)
+		}
+		return nil, nil, storageErr("sync", filepath.Dir(l.dir), l.fs.SyncDir(filepath.Dir(l.dir)))
 	}
-	var bases []int64
+	if err != nil {
+		return nil, nil, storageErr("list", l.dir, err)
+	}
+	if changed, err := l.finishSwaps(files); err != nil {
+		return nil, nil, err
+	} else if changed {
+		if files, err = l.fs.ReadDir(l.dir); err != nil {
+			return nil, nil, storageErr("list", l.dir, err)
+		}
+	}
 	logs := map[int64]bool{}
 	for _, f := range files {
-		if strings.HasSuffix(f.Name, ".swap") {
-			return nil, fmt.Errorf("%s: %s is from a compaction that did not finish", l.dir, f.Name)
-		}
 		if cleanName(f.Name) {
 			if err := removeIfThere(l.fs, filepath.Join(l.dir, f.Name)); err != nil {
-				return nil, err
+				return nil, nil, err
 			}
 		} else if base, ok := baseOfName(f.Name, logSuffix); ok {
 			bases = append(bases, base)
@@ -125,12 +143,27 @@ func (l *Log) listSegments() ([]int64, error) {
 		for _, suffix := range []string{indexSuffix, timeSuffix, txnSuffix} {
 			if base, ok := baseOfName(f.Name, suffix); ok && !logs[base] {
 				if err := removeIfThere(l.fs, filepath.Join(l.dir, f.Name)); err != nil {
-					return nil, err
+					return nil, nil, err
 				}
 			}
 		}
 	}
-	return bases, nil
+	return files, bases, nil
+}
+
+// listing is a log's folder as Open found it, sorted.
+type listing struct {
+	files []vfs.Info
+	stale bool // snapshots were made or removed since
+}
+
+// listedSize is the length of a file of the listing; -1 if it is not there.
+func (l *Log) listedSize(name string) int64 {
+	i, ok := slices.BinarySearchFunc(l.listed.files, name, func(f vfs.Info, name string) int { return strings.Compare(f.Name, name) })
+	if !ok {
+		return -1
+	}
+	return l.listed.files[i].Size
 }
 
 func (l *Log) loadSegments(bases []int64, o OpenOptions) error {
@@ -144,23 +177,15 @@ func (l *Log) loadSegments(bases []int64, o OpenOptions) error {
 	}
 	for i, base := range bases {
 		s := newSegment(l.fs, l.dir, base, &l.cfg, l.now())
-		if err := s.openLog(); err != nil {
-			return err
-		}
+		s.openLog()
 		segs = append(segs, s)
 		l.setSegments(segs)
-		size, err := s.file.Size()
-		if err != nil {
-			return storageErr("size of", s.path(logSuffix), err)
-		}
-		limit := int64(1) << 32
-		if i+1 < len(bases) {
-			limit = min(limit, bases[i+1]-base)
-		}
+		size := l.listedSize(segmentName(base, logSuffix))
 		later := bases[i+1:]
 		rebuild := i >= scanFrom
+		var err error
 		if !rebuild {
-			if err = l.loadSegment(s, size, limit); errors.Is(err, errRebuild) {
+			if err = l.loadSegment(s, size, later); errors.Is(err, errRebuild) {
 				l.logger.Warn("rebuilding a segment", "file", s.path(logSuffix), "reason", err)
 				rebuild = true
 			} else if err != nil {
@@ -173,9 +198,8 @@ func (l *Log) loadSegments(bases []int64, o OpenOptions) error {
 				return err
 			}
 		}
-		// A power cut may have taken the end of a segment and left the next one. (Gaps
-		// of compaction lie below the recovery point.)
-		if !torn && len(later) > 0 && (s.next > later[0] || i >= scanFrom && s.next < later[0]) {
+		// A power cut may have taken the end of a segment and left the next one.
+		if !torn && len(later) > 0 && (s.next > later[0] || i >= scanFrom && s.next < later[0] && !l.holeBefore(s, later[0], o)) {
 			torn = true
 			if err := l.dropBases(later); err != nil {
 				return err
@@ -196,6 +220,14 @@ func (l *Log) loadSegments(bases []int64, o OpenOptions) error {
 	return nil
 }
 
+// holeBefore tells whether the offsets between the end of a segment and the next one
+// are missing for a good reason: Kafka's compaction may remove the last batches of a
+// segment (ours leaves their header), and its checkpoint may be older than what it did.
+// A jump that no segment could hold was made by a follower.
+func (l *Log) holeBefore(s *segment, next int64, o OpenOptions) bool {
+	return next <= o.CleanedUpTo || l.cfg.Compact && s.holes || next-1-s.base > math.MaxInt32
+}
+
 // dropBases removes segments behind a torn one.
 func (l *Log) dropBases(bases []int64) error {
 	if len(bases) == 0 {
@@ -203,6 +235,10 @@ func (l *Log) dropBases(bases []int64) error {
 	}
 	l.logger.Warn("removing segments behind a torn batch", "dir", l.dir, "from", bases[0], "segments", len(bases))
 	for i := len(bases) - 1; i >= 0; i-- { // last first, so that a crash leaves no gap
+		if st, err := l.fs.Stat(segmentPath(l.dir, bases[i], logSuffix)); err == nil {
+			l.recovered.Cut += st.Size
+		}
+		l.recovered.Dropped++
 		for _, suffix := range []string{logSuffix, indexSuffix, timeSuffix, txnSuffix} {
 			if err := removeIfThere(l.fs, segmentPath(l.dir, bases[i], suffix)); err != nil {
 				return err
@@ -214,46 +250,47 @@ func (l *Log) dropBases(bases []int64) error {
 
 var errRebuild = errors.New("indexes must be rebuilt")
 
-// loadSegment takes the indexes as they are and finds the end behind the last entry.
-// errRebuild means that they or the end do not fit.
-func (l *Log) loadSegment(s *segment, size, limit int64) error {
+// loadSegment takes the indexes as they are. A segment with later ones behind it ends
+// where the next begins and its largest timestamp is the last one in the time index,
+// which rolling puts there; nothing of its batches is read. Of the last segment only
+// those behind its last index entry are. errRebuild means that indexes or end do not fit.
+func (l *Log) loadSegment(s *segment, size int64, later []int64) error {
+	limit := int64(1) << 32
+	if len(later) > 0 {
+		limit = min(limit, later[0]-s.base)
+	}
 	for _, x := range []*index{&s.offsets, &s.times} {
-		ok, err := x.load()
-		if err != nil {
-			return err
+		bytes := l.listedSize(segmentName(s.base, x.file.suffix))
+		if bytes < 0 {
+			return fmt.Errorf("%w: %s is missing", errRebuild, x.file.path())
 		}
-		if !ok {
-			return fmt.Errorf("%w: %s is missing or has a broken entry", errRebuild, x.path)
+		if ok, err := x.load(bytes); err != nil {
+			return err
+		} else if !ok {
+			return fmt.Errorf("%w: %s has a broken entry", errRebuild, x.file.path())
 		}
 	}
 	if err := checkIndexes(&s.offsets, &s.times, size, limit); err != nil {
 		return fmt.Errorf("%w: %w", errRebuild, err)
 	}
 	s.size = size
-	pos := int64(0)
-	if s.offsets.count() > 0 {
-		pos = entryPos(s.offsets.last[:])
-	}
-	sc := newScanner(s.file, size)
-	defer sc.close()
-	for pos < size {
-		h, n, err := sc.header(pos)
-		if err != nil {
+	s.indexedTime()
+	if l.listedSize(segmentName(s.base, txnSuffix)) >= 0 {
+		if err := s.txns.load(s.base); errors.Is(err, errTxnIndex) {
 			return fmt.Errorf("%w: %w", errRebuild, err)
+		} else if err != nil {
+			return err
 		}
-		s.next = h.NextOffset()
-		pos += n
+		l.lastAbort.Store(max(l.lastAbort.Load(), s.txns.last))
 	}
-	if err := s.findLargestTime(); err != nil {
+	if len(later) > 0 {
+		s.next = later[0]
+		return nil
+	}
+	if err := s.tail(func(h recordbatch.Batch) { s.next = h.NextOffset(); s.noteTime(h) }); err != nil {
 		return fmt.Errorf("%w: %w", errRebuild, err)
 	}
-	if err := s.txns.load(s.base); errors.Is(err, errTxnIndex) {
-		return fmt.Errorf("%w: %w", errRebuild, err)
-	} else if err != nil {
-		return err
-	}
-	l.lastAbort.Store(max(l.lastAbort.Load(), s.txns.last))
-	return errors.Join(s.offsets.closeFile(), s.times.closeFile())
+	return s.file.idle()
 }
 
 // recoverSegment reads the segment through, checks every batch, builds the indexes
@@ -288,10 +325,14 @@ func (l *Log) recoverSegment(s *segment, size int64, later []int64) (torn bool, 
 		if err == nil {
 			err = checkBatch(s, &sc, h, n, chunk)
 		}
+		if isIO(err) { // to cut what only cannot be read now would be to lose it
+			return false, err
+		}
 		if err != nil {
 			bad = err
 			break
 		}
+		s.holes = s.holes || h.BaseOffset() > s.next || int64(h.Count()) <= int64(h.LastOffsetDelta())
 		if latest, ok := l.epochs.latest(); h.LeaderEpoch() >= 0 && (!ok || h.LeaderEpoch() > latest) {
 			if err := l.epochs.assign(h.LeaderEpoch(), h.BaseOffset()); err != nil {
 				return false, err
@@ -304,6 +345,7 @@ func (l *Log) recoverSegment(s *segment, size int64, later []int64) (torn bool, 
 			return false, err
 		}
 	}
+	l.recovered.note(size, s.size)
 	l.replayed = s.next
 	l.undecided.opened(l.producers.firstOpen())
 	if bad != nil {
@@ -334,14 +376,28 @@ func checkBatch(s *segment, sc *scanner, h recordbatch.Batch, n int64, chunk []b
 	return sc.checkCRC(s.size, n, h.CRC(), chunk)
 }
 
-// rebuildEpochs reads the epochs from all batch headers.
-func (l *Log) rebuildEpochs() error {
-	return l.walk(l.start.Load(), l.end.Load(), func(s *segment, h recordbatch.Batch, _, _ int64) error {
-		if latest, ok := l.epochs.latest(); h.LeaderEpoch() >= 0 && (!ok || h.LeaderEpoch() > latest) {
-			return l.epochs.assign(h.LeaderEpoch(), h.BaseOffset())
+// fillEpochs reads the epochs from the batches below the first that is known: of all
+// if the file is missing or bad, of some where the log's start has gone back, as it
+// was raised and the power cut came before its checkpoint.
+func (l *Log) fillEpochs(start int64) error {
+	first, ok := l.epochs.first()
+	if ok && first <= start {
+		return nil
+	}
+	var missing []epochEntry
+	err := l.walk(start, l.end.Load(), func(_ *segment, h recordbatch.Batch, _, _ int64) error {
+		if ok && h.BaseOffset() >= first {
+			return errFound
+		}
+		if n := len(missing); h.LeaderEpoch() >= 0 && (n == 0 || h.LeaderEpoch() > missing[n-1].epoch) {
+			missing = append(missing, epochEntry{h.LeaderEpoch(), h.BaseOffset()})
 		}
 		return nil
 	})
+	if err != nil && !errors.Is(err, errFound) {
+		return err
+	}
+	return l.epochs.prepend(missing)
 }
 
 // walk calls fn with the header of every batch that ends above offset from and

@@ -5,6 +5,7 @@ import (
 	"io/fs"
 	"log/slog"
 	"math/rand/v2"
+	"slices"
 	"sort"
 	"sync"
 	"sync/atomic"
@@ -19,19 +20,26 @@ type Log struct {
 	dir    string
 	now    func() time.Time
 	logger *slog.Logger
+	bg     func(func()) // see OpenOptions.Background
 	broke  func(error)  // OpenOptions.OnFailure
-	bg     func(func()) // nil: a goroutine; tests choose the moment
 	wg     sync.WaitGroup
 
 	// Read without Log.mu. start <= end; segs is never empty and never changed in place.
 	start, end atomic.Int64
 	recovery   atomic.Int64
+	flushed    atomic.Int64 // when the last flush up to the end was begun, ms
 	segs       atomic.Pointer[[]*segment]
 	epochs     *epochs
 	undecided  undecided
 	lastAbort  atomic.Int64 // no abort marker lies above it; -1 if there is none
 	closed     atomic.Bool
+	recovered  Recovery // set before the log is shared
 
+	cleanMu sync.Mutex // held over a clean: one at a time
+	// shape is held by what removes closed segments or puts others in their place
+	// (truncation, retention, the end of a clean), so that the last can sync the folder
+	// without mu; taken before flushMu and mu.
+	shape   sync.Mutex
 	flushMu sync.Mutex // one flush at a time; taken before mu
 
 	mu        sync.Mutex
@@ -41,8 +49,15 @@ type Log struct {
 	failed    error         // a failed write or sync that leaves the files in doubt
 	cuts      int           // number of truncations, so that a flush notices one
 	dirDirty  bool          // names were made that are not yet durable
-	snapshots []string      // written but not yet synced
+	unsynced  []string      // files written beside the log files and not yet synced
 	deleted   []deletedFile // wait for removal
+	stopClean func(error)   // ends the clean that runs, if one does
+	pauses    int           // while above 0 no clean begins
+	listed    *listing      // while the log is being opened
+	// The segments and the end that a clean start found, with the snapshot for that end:
+	// while they are the same there is nothing to write at Close.
+	cleanSegs *[]*segment
+	cleanEnd  int64
 }
 
 type deletedFile struct {
@@ -107,14 +122,15 @@ func (l *Log) EndOffsetForEpoch(epoch int32) (foundEpoch int32, end int64) {
 	return l.epochs.endOffset(epoch, l.end.Load())
 }
 
-// AssignEpochStart records that epoch begins at start; a no-op if not news.
+// AssignEpochStart records that epoch begins at start, the end of the log; a no-op if
+// not news. On disk it is with the epoch's first batch, or after Close.
 func (l *Log) AssignEpochStart(epoch int32, start int64) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if err := l.usable(); err != nil {
 		return err
 	}
-	return l.epochs.assign(epoch, start)
+	return l.epochs.begin(epoch, start)
 }
 
 // ExpireProducers forgets idle idempotent producers.
@@ -168,11 +184,31 @@ func (l *Log) newActive(base int64) (*segment, error) {
 		s.jitter = time.Duration(rand.Int64N(int64(j)))
 	}
 	l.dirDirty = true
+	if l.cfg.Preallocate {
+		if err := s.reserve(int64(l.cfg.SegmentBytes)); err != nil {
+			return nil, errors.Join(err, s.close())
+		}
+	}
 	return s, nil
 }
 
 // Flush syncs everything appended so far and moves the recovery point to the end.
 func (l *Log) Flush() error { return l.flushTo(-1) }
+
+// FlushIfDue flushes a log that has something to flush and has not been flushed for
+// flush.ms.
+func (l *Log) FlushIfDue(now time.Time) error {
+	if l.recovery.Load() >= l.end.Load() {
+		return nil
+	}
+	l.mu.Lock()
+	due := l.usable() == nil && now.UnixMilli()-l.flushed.Load() >= l.cfg.FlushAge.Milliseconds()
+	l.mu.Unlock()
+	if !due {
+		return nil
+	}
+	return l.Flush()
+}
 
 // flushTo syncs what lies below offset (-1: all) without holding mu over the syncs.
 func (l *Log) flushTo(offset int64) error {
@@ -183,12 +219,14 @@ func (l *Log) flushTo(offset int64) error {
 		l.mu.Unlock()
 		return err
 	}
-	// A truncation may have been faster than a flush that was asked for.
-	if end := l.end.Load(); offset < 0 || offset > end {
+	// A truncation may have been faster than a flush that was asked for. Where it cut
+	// inside a gap between batches, the log ends on disk before that.
+	if end := l.active().next; offset < 0 || offset > end {
 		offset = end
+		l.flushed.Store(l.now().UnixMilli())
 	}
-	point, cuts, dirDirty, snapshots := l.recovery.Load(), l.cuts, l.dirDirty, l.snapshots
-	l.dirDirty, l.snapshots = false, nil
+	point, cuts, dirDirty, unsynced := l.recovery.Load(), l.cuts, l.dirDirty, l.unsynced
+	l.dirDirty = false
 	segs := l.segments()
 	l.mu.Unlock()
 
@@ -200,13 +238,8 @@ func (l *Log) flushTo(offset int64) error {
 			}
 		}
 	}
-	for _, path := range snapshots {
-		if err == nil {
-			err = syncFile(l.fs, path)
-		}
-	}
-	if err == nil && dirDirty {
-		err = storageErr("sync", l.dir, l.fs.SyncDir(l.dir))
+	if err == nil {
+		err = l.syncBeside(unsynced, dirDirty)
 	}
 
 	l.mu.Lock()
@@ -214,10 +247,29 @@ func (l *Log) flushTo(offset int64) error {
 	if err != nil {
 		return l.fail(err)
 	}
-	if cuts == l.cuts && offset > l.recovery.Load() {
+	if cuts != l.cuts {
+		return nil
+	}
+	l.unsynced = slices.DeleteFunc(slices.Clone(l.unsynced), func(path string) bool { return slices.Contains(unsynced, path) })
+	// A segment that was finished meanwhile has new index entries, which the flush after
+	// the roll is to sync: what ends at its end is not all on disk before that.
+	if rolled := len(l.unsynced) > 0 && offset >= l.active().base; !rolled && offset > l.recovery.Load() {
 		l.recovery.Store(offset)
 	}
 	return nil
+}
+
+// syncBeside syncs files other than logs, and the folder if its names have changed.
+func (l *Log) syncBeside(files []string, names bool) error {
+	for _, path := range files {
+		if err := syncFile(l.fs, path); err != nil {
+			return err
+		}
+	}
+	if !names {
+		return nil
+	}
+	return storageErr("sync", l.dir, l.fs.SyncDir(l.dir))
 }
 
 // syncFile syncs a file that may have been deleted meanwhile.
@@ -239,6 +291,7 @@ func (l *Log) Close() error {
 	if l.closed.Load() {
 		return nil
 	}
+	l.PauseCleaning() // for good
 	ferr := l.Flush()
 	defer l.wg.Wait() // after the locks are free; what still waits finds the log closed
 	l.flushMu.Lock()
@@ -248,9 +301,9 @@ func (l *Log) Close() error {
 	if l.closed.Swap(true) {
 		return nil
 	}
-	if ferr == nil {
-		end := l.end.Load()
-		ferr = errors.Join(l.active().finish(), l.active().sync(), writeSnapshot(l.fs, l.dir, end, &l.producers, true),
+	end := l.end.Load()
+	if unchanged := l.segs.Load() == l.cleanSegs && end == l.cleanEnd && l.cuts == 0; ferr == nil && !unchanged {
+		ferr = errors.Join(l.epochs.persist(), l.active().finish(), l.giveBack(l.active()), l.active().sync(), writeSnapshot(l.fs, l.dir, end, &l.producers, true),
 			l.keepSnapshots(end), storageErr("sync", l.dir, l.fs.SyncDir(l.dir)))
 	}
 	return errors.Join(ferr, l.closeSegments())
@@ -272,6 +325,7 @@ func (l *Log) Closed() bool { return l.closed.Load() }
 func (l *Log) Abandon() error { return l.abandon() }
 
 func (l *Log) abandon() error {
+	l.PauseCleaning() // for good
 	defer l.wg.Wait()
 	l.flushMu.Lock()
 	defer l.flushMu.Unlock()

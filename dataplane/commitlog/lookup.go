@@ -70,7 +70,7 @@ func (s *segment) firstAtOrAfter(ts, start int64) (hit, error) {
 	if err != nil || v.file == nil {
 		return hit{}, err
 	}
-	defer v.file.release()
+	defer v.ref.release()
 	sc := newScanner(v.file, v.size)
 	defer sc.close()
 	for pos := v.from; pos < v.size; {
@@ -111,9 +111,9 @@ func (s *segment) pinForTime(ts, start int64) (v view, err error) {
 	if v.from, err = s.position(start); err != nil {
 		return v, err
 	}
-	v.file, v.size, v.next = s.file, s.size, s.next
-	s.file.refs.Add(1)
-	return v, nil
+	v.ref, v.size, v.next = s.file, s.size, s.next
+	v.file, err = s.file.pin()
+	return v, err
 }
 
 var errFound = errors.New("found")

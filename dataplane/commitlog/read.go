@@ -2,7 +2,6 @@ package commitlog
 
 import (
 	"errors"
-	"io"
 
 	"penstock/dataplane/vfs"
 )
@@ -13,7 +12,7 @@ type Slice struct {
 	Pos         int64    // byte position of the first batch
 	Len         int      // bytes; 0 = nothing
 	FirstOffset int64    // base offset of the first batch; may be below the offset asked for
-	LastOffset  int64    // of the last batch; -1 if empty
+	LastOffset  int64    // of the last batch, or higher up to the next batch where compaction left a hole; -1 if empty
 
 	ref *fileRef
 	seg *segment
@@ -35,11 +34,9 @@ func (s *Slice) ReadInto(p []byte) (int, error) {
 	}
 	n, err := s.File.ReadAt(p, s.Pos)
 	if n == len(p) {
-		err = nil
-	} else if err == nil || err == io.EOF {
-		err = io.ErrUnexpectedEOF
+		return n, nil
 	}
-	return n, storageErr("read", s.File.Name(), err)
+	return n, readErr(s.File, err)
 }
 
 // Read finds the batches from the one that holds offset from up to, not including,
@@ -88,7 +85,7 @@ func (s *segment) read(from, maxBytes, upTo int64, minOne bool) (out Slice, past
 	out = emptySlice
 	defer func() {
 		if out.ref == nil {
-			_ = v.file.release()
+			_ = v.ref.release()
 		}
 	}()
 	sc := newScanner(v.file, v.size)
@@ -109,7 +106,7 @@ func (s *segment) read(from, maxBytes, upTo int64, minOne bool) (out Slice, past
 		if h.LastOffset() >= upTo || n > maxBytes && !minOne {
 			return out, false, nil
 		}
-		out = Slice{File: v.file.File, ref: v.file, seg: s, Pos: pos, Len: int(n), FirstOffset: h.BaseOffset(), LastOffset: h.LastOffset()}
+		out = Slice{File: v.file, ref: v.ref, seg: s, Pos: pos, Len: int(n), FirstOffset: h.BaseOffset(), LastOffset: h.LastOffset()}
 		break
 	}
 	stop, last, err := v.stop(&sc, &out, pos+maxBytes, upTo)

@@ -32,7 +32,8 @@ func (l *Log) producersAt(base int64) error {
 	if err := writeSnapshot(l.fs, l.dir, base, &l.producers, false); err != nil {
 		return err
 	}
-	l.snapshots = append(l.snapshots, segmentPath(l.dir, base, snapshotSuffix))
+	l.unsynced = append(l.unsynced, segmentPath(l.dir, base, snapshotSuffix))
+	l.listed.stale = true
 	return nil
 }
 
@@ -58,15 +59,31 @@ func (l *Log) reload(offset int64) error {
 // and tells up to where it goes.
 func (l *Log) readSnapshot(offset int64) (from int64, err error) {
 	l.producers = producers{}
-	offsets, err := snapshotOffsets(l.fs, l.dir)
+	offsets, err := l.snapshotOffsets()
 	if err != nil {
 		return 0, err
+	}
+	first := l.segments()[0].base
+	remove := func(path string) error {
+		if l.listed != nil {
+			l.listed.stale = true
+		}
+		return removeIfThere(l.fs, path)
 	}
 	for i := len(offsets) - 1; i >= 0; i-- {
 		if offsets[i] > offset {
 			continue
 		}
 		path := segmentPath(l.dir, offsets[i], snapshotSuffix)
+		if offsets[i] < first {
+			// Of batches since then some are deleted: a producer that wrote them would be
+			// refused for its sequence. One that is not known may go on.
+			l.logger.Warn("removing a producer snapshot older than the log", "file", path)
+			if err := remove(path); err != nil {
+				return 0, err
+			}
+			continue
+		}
 		b, err := vfs.ReadFile(l.fs, path, maxSnapshotSize)
 		var ps *producers
 		if err == nil {
@@ -80,11 +97,11 @@ func (l *Log) readSnapshot(offset int64) (from int64, err error) {
 			return 0, storageErr("read", path, err)
 		}
 		l.logger.Warn("removing a bad producer snapshot", "file", path, "error", err)
-		if err := removeIfThere(l.fs, path); err != nil {
+		if err := remove(path); err != nil {
 			return 0, err
 		}
 	}
-	return l.segments()[0].base, nil
+	return first, nil
 }
 
 // maxMarkerSize bounds what is read of a control batch: a marker has less than a

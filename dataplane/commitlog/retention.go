@@ -26,6 +26,8 @@ func (l *Log) IncrementStartOffset(offset int64) (bool, error) {
 // DeleteOldSegments applies retention by start offset, size and time to segments
 // that end at or below hw, and tells how many went. Files are renamed to .deleted.
 func (l *Log) DeleteOldSegments(now time.Time, hw int64) (int, error) {
+	l.shape.Lock()
+	defer l.shape.Unlock()
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if err := l.usable(); err != nil {
@@ -48,7 +50,7 @@ func (l *Log) DeleteOldSegments(now time.Time, hw int64) (int, error) {
 	}
 	if l.cfg.RetentionAge >= 0 {
 		oldest := now.Add(-l.cfg.RetentionAge).UnixMilli()
-		n, err := l.deleteWhile(now, hw, func(s *segment, _ int64) bool { return s.largestTime() < oldest })
+		n, err := l.deleteWhile(now, hw, func(s *segment, _ int64) bool { return s.largestTime(now.UnixMilli()) < oldest })
 		if total += n; err != nil {
 			return total, err
 		}
@@ -83,6 +85,11 @@ func (l *Log) deleteWhile(now time.Time, hw int64, due func(s *segment, next int
 		}
 		segs = l.segments()
 	}
+	// The batches may go only when what is known of their producers is on disk.
+	if err := l.syncBeside(l.unsynced, l.dirDirty); err != nil {
+		return 0, l.fail(err)
+	}
+	l.unsynced, l.dirDirty = nil, false
 	// Readers leave the segments before the files go.
 	l.setSegments(append([]*segment(nil), segs[n:]...))
 	l.start.Store(max(l.start.Load(), segs[n].base))

@@ -1,9 +1,12 @@
 package commitlog
 
 import (
+	"errors"
 	"fmt"
 	"hash/crc32"
 	"io"
+
+	"github.com/twmb/franz-go/pkg/kerr"
 
 	"penstock/dataplane/recordbatch"
 	"penstock/dataplane/vfs"
@@ -39,19 +42,16 @@ func (s *scanner) header(pos int64) (recordbatch.Batch, int64, error) {
 		s.at, s.n = pos, n
 		if n < recordbatch.HeaderSize {
 			s.n = 0
-			if err == nil || err == io.EOF {
-				err = io.ErrUnexpectedEOF
-			}
-			return nil, 0, storageErr("read", s.file.Name(), err)
+			return nil, 0, readErr(s.file, err)
 		}
 	}
 	h := recordbatch.Batch(s.buf[pos-s.at:][:recordbatch.HeaderSize])
 	n, err := recordbatch.PeekLength(h)
-	if err != nil {
-		return nil, 0, fmt.Errorf("%s at %d: %w", s.file.Name(), pos, err)
+	if err == nil && pos+int64(n) > s.end {
+		err = recordbatch.ErrShort
 	}
-	if pos+int64(n) > s.end {
-		return nil, 0, fmt.Errorf("%s at %d: %w", s.file.Name(), pos, recordbatch.ErrShort)
+	if err != nil { // a reader gets CORRUPT_MESSAGE; the disk has not failed
+		return nil, 0, fmt.Errorf("%s at %d: %w (%w)", s.file.Name(), pos, err, kerr.CorruptMessage)
 	}
 	return h, int64(n), nil
 }
@@ -64,10 +64,7 @@ func (s *scanner) checkCRC(pos, length int64, want uint32, chunk []byte) error {
 		p := chunk[:min(int64(len(chunk)), left)]
 		n, err := s.file.ReadAt(p, at)
 		if n < len(p) {
-			if err == nil || err == io.EOF {
-				err = io.ErrUnexpectedEOF
-			}
-			return storageErr("read", s.file.Name(), err)
+			return readErr(s.file, err)
 		}
 		crc = crc32.Update(crc, castagnoli, p)
 		at += int64(n)
@@ -86,7 +83,16 @@ const crcStart = 21
 func readBatch(f vfs.File, pos, length int64) (recordbatch.Batch, error) {
 	b := make([]byte, length)
 	if n, err := f.ReadAt(b, pos); n < len(b) {
-		return nil, storageErr("read", f.Name(), err)
+		return nil, readErr(f, err)
 	}
 	return b, nil
+}
+
+// readErr is the error of a read that gave too little: a file that somebody has cut
+// is damaged, and no sign of a failing disk.
+func readErr(f vfs.File, err error) error {
+	if err == nil || errors.Is(err, io.EOF) {
+		return fmt.Errorf("read %s: the file ends early: %w (%w)", f.Name(), io.ErrUnexpectedEOF, kerr.CorruptMessage)
+	}
+	return storageErr("read", f.Name(), err)
 }

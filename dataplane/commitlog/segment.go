@@ -6,7 +6,6 @@ import (
 	"io/fs"
 	"path/filepath"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"penstock/dataplane/recordbatch"
@@ -27,19 +26,6 @@ const (
 // the current list.
 var errGone = errors.New("segment is closed")
 
-// fileRef is an open log file with its users: the segment and every slice.
-type fileRef struct {
-	vfs.File
-	refs atomic.Int32
-}
-
-func (r *fileRef) release() error {
-	if r.refs.Add(-1) == 0 {
-		return r.File.Close()
-	}
-	return nil
-}
-
 // segment is one log file with its indexes. What lies below size never changes
 // while someone holds a reference to the file.
 type segment struct {
@@ -50,13 +36,16 @@ type segment struct {
 	jitter  time.Duration // how much earlier than segment.ms it rolls
 
 	mu        sync.RWMutex
-	file      *fileRef // nil once closed
+	file      *fileRef // the .log; nil once closed
 	size      int64    // bytes
 	next      int64    // offset after the last record
 	maxTs     int64    // largest timestamp, ms; -1 if none
 	maxTsLast int64    // last offset of the first batch with maxTs
 	firstTs   int64    // largest timestamp of the first batch; unknownTs before it is read
 	unindexed int      // bytes since the last index entry
+	holes     bool     // a recovery has met offsets without a record
+	due       int64    // when the first delete horizon in it passes, ms; dueUnknown, dueNever
+	dirty     bool     // there are batches that are not yet synced
 	offsets   index
 	times     index
 	txns      txnIndex
@@ -64,15 +53,17 @@ type segment struct {
 
 const unknownTs = -2
 
+func segmentName(base int64, suffix string) string { return fmt.Sprintf("%020d%s", base, suffix) }
+
 func segmentPath(dir string, base int64, suffix string) string {
-	return filepath.Join(dir, fmt.Sprintf("%020d%s", base, suffix))
+	return filepath.Join(dir, segmentName(base, suffix))
 }
 
 // newSegment prepares a segment without opening anything.
 func newSegment(fsys vfs.FS, dir string, base int64, cfg *Config, now time.Time) *segment {
-	s := &segment{fs: fsys, dir: dir, base: base, created: now, next: base, maxTs: -1, maxTsLast: base, firstTs: unknownTs}
-	s.offsets = index{fs: fsys, path: s.path(indexSuffix), entry: offsetEntrySize, max: int(cfg.SegmentIndexBytes) / offsetEntrySize}
-	s.times = index{fs: fsys, path: s.path(timeSuffix), entry: timeEntrySize, max: int(cfg.SegmentIndexBytes) / timeEntrySize}
+	s := &segment{fs: fsys, dir: dir, base: base, created: now, next: base, maxTs: -1, maxTsLast: base, firstTs: unknownTs, due: dueUnknown}
+	s.offsets = index{file: newFileRef(fsys, dir, base, indexSuffix, true), entry: offsetEntrySize, max: int(cfg.SegmentIndexBytes) / offsetEntrySize}
+	s.times = index{file: newFileRef(fsys, dir, base, timeSuffix, true), entry: timeEntrySize, max: int(cfg.SegmentIndexBytes) / timeEntrySize}
 	s.txns = newTxnIndex(fsys, s.path(txnSuffix))
 	return s
 }
@@ -87,26 +78,17 @@ func createSegment(fsys vfs.FS, dir string, base int64, cfg *Config, now time.Ti
 			return nil, storageErr("remove", s.path(suffix), err)
 		}
 	}
-	for _, x := range []*index{&s.offsets, &s.times} {
-		if err := x.open(); err != nil {
-			return nil, err
-		}
-		if err := x.closeFile(); err != nil {
+	s.openLog()
+	for _, r := range []*fileRef{s.offsets.file, s.times.file, s.file} {
+		if err := r.open(true); err != nil {
 			return nil, err
 		}
 	}
-	return s, s.openLog()
+	return s, errors.Join(s.offsets.file.idle(), s.times.file.idle())
 }
 
-func (s *segment) openLog() error {
-	f, err := s.fs.Open(s.path(logSuffix), true)
-	if err != nil {
-		return storageErr("open", s.path(logSuffix), err)
-	}
-	s.file = &fileRef{File: f}
-	s.file.refs.Store(1)
-	return nil
-}
+// openLog lets the log file be used; it is opened when it is needed.
+func (s *segment) openLog() { s.file = newFileRef(s.fs, s.dir, s.base, logSuffix, false) }
 
 // written publishes batches that were written at the end of the file.
 func (s *segment) written(batches []byte, interval int) error {
@@ -129,9 +111,7 @@ func (s *segment) written(batches []byte, interval int) error {
 // index entries that are due. REQUIRES: mu held, or the segment not yet shared.
 func (s *segment) account(h recordbatch.Batch, length int64, interval int) error {
 	last := h.LastOffset()
-	if ts := h.MaxTimestamp(); ts > s.maxTs {
-		s.maxTs, s.maxTsLast = ts, last
-	}
+	s.noteTime(h)
 	if s.size == 0 {
 		s.firstTs = h.MaxTimestamp()
 	}
@@ -145,9 +125,55 @@ func (s *segment) account(h recordbatch.Batch, length int64, interval int) error
 		}
 		s.unindexed = 0
 	}
+	s.dirty = true
 	s.unindexed += int(length)
 	s.size += length
 	s.next = last + 1
+	return nil
+}
+
+func (s *segment) noteTime(h recordbatch.Batch) {
+	if ts := h.MaxTimestamp(); ts > s.maxTs && h.Count() > 0 { // an emptied batch keeps the time of what is gone
+		s.maxTs, s.maxTsLast = ts, h.LastOffset()
+	}
+}
+
+// indexedTime takes the largest timestamp from the time index.
+func (s *segment) indexedTime() {
+	s.maxTs, s.maxTsLast = -1, s.base
+	if s.times.count() > 0 {
+		s.maxTs, s.maxTsLast = entryTime(s.times.last[:]), s.base+entryTimeOffset(s.times.last[:])
+	}
+}
+
+// findLargestTime sets the largest timestamp anew. An offset index entry comes with
+// one of the time index for all up to its batch, so that only what lies behind the
+// last one has to be read. REQUIRES: mu held or the segment not yet shared.
+func (s *segment) findLargestTime() error {
+	s.indexedTime()
+	return s.tail(s.noteTime)
+}
+
+// tail calls fn with the header of each batch from the last offset index entry on:
+// some index.interval.bytes, whatever the size of the segment.
+func (s *segment) tail(fn func(h recordbatch.Batch)) error {
+	pos := int64(0)
+	if s.offsets.count() > 0 {
+		pos = entryPos(s.offsets.last[:])
+	}
+	if pos == s.size {
+		return nil
+	}
+	sc := newScanner(s.file, s.size)
+	defer sc.close()
+	for pos < s.size {
+		h, n, err := sc.header(pos)
+		if err != nil {
+			return err
+		}
+		fn(h)
+		pos += n
+	}
 	return nil
 }
 
@@ -171,27 +197,44 @@ func (s *segment) finish() error {
 }
 
 // sync makes the segment durable. The lock is not held over the syncs, so that
-// appends go on.
-func (s *segment) sync() error {
+// appends go on; the files are pinned, as the segment may be deleted meanwhile.
+func (s *segment) sync() (err error) {
 	s.mu.Lock()
-	f := s.file
-	if f == nil {
+	if s.file == nil {
 		s.mu.Unlock()
-		return nil // deleted meanwhile
+		return nil
 	}
-	f.refs.Add(1)
-	err := errors.Join(s.offsets.write(), s.times.write())
+	err = errors.Join(s.offsets.write(), s.times.write())
+	var files []vfs.File
+	for _, x := range []struct {
+		file  *fileRef
+		dirty *bool
+	}{{s.file, &s.dirty}, {s.offsets.file, &s.offsets.dirty}, {s.times.file, &s.times.dirty}} {
+		if !*x.dirty {
+			continue
+		}
+		*x.dirty = false // if the sync fails so does the log
+		r := x.file
+		f, perr := r.pin()
+		if perr != nil {
+			err = errors.Join(err, perr)
+			break
+		}
+		defer r.release()
+		files = append(files, f)
+	}
 	aborts := s.txns.count > 0
 	s.mu.Unlock()
-	defer f.release()
-	err = errors.Join(err, storageErr("sync", f.Name(), f.Sync()), syncFile(s.fs, s.offsets.path), syncFile(s.fs, s.times.path))
+	for _, f := range files {
+		err = errors.Join(err, storageErr("sync", f.Name(), f.Sync()))
+	}
 	if aborts {
 		err = errors.Join(err, syncFile(s.fs, s.txns.path))
 	}
 	return err
 }
 
-// close drops the segment's own reference; slices keep the file open.
+// close gives the files up; slices keep the log file open.
 func (s *segment) close() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -200,27 +243,28 @@ func (s *segment) close() error {
 	}
 	f := s.file
 	s.file = nil
-	return errors.Join(s.offsets.closeFile(), s.times.closeFile(), s.txns.closeFile(), storageErr("close", f.Name(), f.release()))
+	return errors.Join(s.offsets.file.retire(), s.times.file.retire(), s.txns.closeFile(), f.retire())
 }
 
-// view is what a reader needs of a segment, taken in one moment.
+// view is what a reader needs of a segment, taken in one moment. Its file is pinned.
 type view struct {
-	file *fileRef
+	ref  *fileRef
+	file vfs.File
 	size int64
 	next int64
 	from int64 // position at or before the batch asked for
 	mark int64 // a batch boundary near the end of what may be read, or 0
 }
 
-// pin takes a reference to the file and looks up positions: from for the offset
-// from, mark for the end given by maxBytes after that and by upTo.
+// pin pins the file and looks up positions: from for the offset from, mark for the
+// end given by maxBytes after that and by upTo.
 func (s *segment) pin(from, maxBytes, upTo int64) (v view, err error) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	if s.file == nil {
 		return v, errGone
 	}
-	v = view{file: s.file, size: s.size, next: s.next}
+	v = view{ref: s.file, size: s.size, next: s.next}
 	if v.from, err = s.position(from); err != nil {
 		return v, err
 	}
@@ -235,8 +279,8 @@ func (s *segment) pin(from, maxBytes, upTo int64) (v view, err error) {
 			v.mark = entryPos(e[:])
 		}
 	}
-	s.file.refs.Add(1)
-	return v, nil
+	v.file, err = s.file.pin()
+	return v, err
 }
 
 // position is a batch boundary at or before the batch that holds offset.
@@ -255,18 +299,20 @@ func (s *segment) bytes() int64 {
 	return s.size
 }
 
-// largestTime is what retention by age judges, ms: the largest timestamp, or the
-// file's modification time for a segment whose records have none.
-func (s *segment) largestTime() int64 {
+// largestTime is what retention by age judges, ms: the largest timestamp; or when the
+// file was last written, for a segment whose records have none, or one above now: it
+// was not written in the future, and would else hold itself and all behind it.
+func (s *segment) largestTime(now int64) int64 {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
-	if s.maxTs >= 0 {
+	if s.maxTs >= 0 && s.maxTs <= now {
 		return s.maxTs
 	}
+	written := s.created.UnixMilli()
 	if st, err := s.fs.Stat(s.path(logSuffix)); err == nil {
-		return st.ModTime.UnixMilli()
+		written = st.ModTime.UnixMilli()
 	}
-	return s.created.UnixMilli()
+	return written
 }
 
 // firstTimestamp is the largest timestamp of the first batch, -1 for none.

@@ -100,11 +100,16 @@ func decodeSnapshot(b []byte) (*producers, error) {
 	return ps, nil
 }
 
-// snapshotOffsets lists the snapshots in dir, ascending.
-func snapshotOffsets(fsys vfs.FS, dir string) ([]int64, error) {
-	es, err := fsys.ReadDir(dir)
-	if err != nil {
-		return nil, storageErr("list", dir, err)
+// snapshotOffsets lists the snapshots of the log, ascending.
+func (l *Log) snapshotOffsets() ([]int64, error) {
+	var es []vfs.Info
+	if l.listed != nil && !l.listed.stale {
+		es = l.listed.files
+	} else {
+		var err error
+		if es, err = l.fs.ReadDir(l.dir); err != nil {
+			return nil, storageErr("list", l.dir, err)
+		}
 	}
 	var out []int64
 	for _, e := range es {

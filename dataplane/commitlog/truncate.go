@@ -5,6 +5,7 @@ import (
 	"io"
 	"io/fs"
 	"path/filepath"
+	"slices"
 	"time"
 )
 
@@ -13,13 +14,16 @@ import (
 // began. The caller must write the recovery-point checkpoint after it, since the
 // recovery point may have moved back.
 func (l *Log) TruncateTo(offset int64) (bool, error) {
+	l.shape.Lock()
+	defer l.shape.Unlock()
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if err := l.usable(); err != nil {
 		return false, err
 	}
 	if offset >= l.end.Load() {
-		return false, l.epochs.truncateEnd(offset)
+		l.epochs.truncateEnd(offset)
+		return false, nil
 	}
 	segs := l.segments()
 	if offset < segs[0].base {
@@ -31,12 +35,14 @@ func (l *Log) TruncateTo(offset int64) (bool, error) {
 	// Readers must not look above the cut any more.
 	l.end.Store(offset)
 	l.start.Store(min(l.start.Load(), offset))
-	if err := l.drop(segs[i+1:], l.now()); err != nil {
+	// The last segment goes first, and all for good before the cut: a crash between must
+	// not leave a gap that looks whole.
+	later := slices.Clone(segs[i+1:])
+	slices.Reverse(later)
+	if err := l.drop(later, l.now()); err != nil {
 		return true, l.fail(err)
 	}
 	l.setSegments(append([]*segment(nil), segs[:i+1]...))
-	// The later segments are gone for good before the cut: a crash between must not
-	// leave a gap that looks whole.
 	if err := l.fs.SyncDir(l.dir); err != nil {
 		return true, l.fail(storageErr("sync", l.dir, err))
 	}
@@ -46,8 +52,9 @@ func (l *Log) TruncateTo(offset int64) (bool, error) {
 	}
 	l.end.Store(end)
 	l.start.Store(min(l.start.Load(), end))
-	l.recovery.Store(min(l.recovery.Load(), end))
-	if err := l.epochs.truncateEnd(end); err != nil {
+	l.recovery.Store(min(l.recovery.Load(), segs[i].next)) // a cut inside a gap is not on disk
+	l.epochs.truncateEnd(end)
+	if err := l.epochs.persist(); err != nil {
 		return true, l.fail(err)
 	}
 	l.undecided.cut(end)
@@ -60,6 +67,8 @@ func (l *Log) TruncateTo(offset int64) (bool, error) {
 
 // TruncateFullyAndStartAt drops everything and starts anew at offset.
 func (l *Log) TruncateFullyAndStartAt(offset int64) error {
+	l.shape.Lock()
+	defer l.shape.Unlock()
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if err := l.usable(); err != nil {
@@ -68,9 +77,14 @@ func (l *Log) TruncateFullyAndStartAt(offset int64) error {
 	return l.restartAt(offset)
 }
 
+// restartAt: what is known of the batches goes before them, so that a crash between
+// leaves no knowledge of batches that are gone; from the batches it is built anew.
 func (l *Log) restartAt(offset int64) error {
 	l.cuts++
-	err := l.drop(l.segments(), l.now())
+	err := errors.Join(l.removeSnapshots(func(int64) bool { return true }), storageErr("sync", l.dir, l.fs.SyncDir(l.dir)), l.epochs.clear())
+	if err == nil {
+		err = l.drop(l.segments(), l.now())
+	}
 	if err != nil {
 		return l.fail(err)
 	}
@@ -85,8 +99,7 @@ func (l *Log) restartAt(offset int64) error {
 	l.producers, l.replayed = producers{}, offset
 	l.undecided.reset(offset)
 	l.lastAbort.Store(-1)
-	return l.fail(errors.Join(l.epochs.clear(), l.removeSnapshots(func(int64) bool { return true }),
-		storageErr("sync", l.dir, l.fs.SyncDir(l.dir))))
+	return l.fail(storageErr("sync", l.dir, l.fs.SyncDir(l.dir)))
 }
 
 // truncateTo cuts the segment before the batch that holds offset or the first one
@@ -94,13 +107,13 @@ func (l *Log) restartAt(offset int64) error {
 func (s *segment) truncateTo(offset int64) (int64, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	pos, err := s.position(offset)
+	pos, err := s.position(offset - 1)
 	if err != nil {
 		return 0, err
 	}
 	sc := newScanner(s.file, s.size)
 	defer sc.close()
-	end := offset
+	end, next := offset, s.base // next: after the last batch that stays
 	for pos < s.size {
 		h, n, err := sc.header(pos)
 		if err != nil {
@@ -110,16 +123,17 @@ func (s *segment) truncateTo(offset int64) (int64, error) {
 			end = max(s.base, min(offset, h.BaseOffset()))
 			break
 		}
+		next = h.NextOffset()
 		pos += n
 	}
-	return end, s.cutAt(pos, end)
+	return end, s.cutAt(pos, next)
 }
 
 // cutAt shortens the file to size bytes that end before offset next. While slices
 // use the file, it is replaced by a shorter copy instead, so that they stay as they
 // are. REQUIRES: mu held.
 func (s *segment) cutAt(size, next int64) error {
-	if s.file.refs.Load() > 1 {
+	if s.file.pinned() > 0 {
 		if err := s.replaceBy(size); err != nil {
 			return err
 		}
@@ -131,7 +145,8 @@ func (s *segment) cutAt(size, next int64) error {
 	}
 	s.size, s.next, s.unindexed, s.firstTs = size, next, 0, unknownTs
 	// An entry names the last offset of the batch at its position.
-	if err := s.offsets.truncate(func(e []byte) bool { return entryPos(e) < size }); err != nil {
+	// Kafka's may name the last offset of several batches that were appended in one.
+	if err := s.offsets.truncate(func(e []byte) bool { return entryPos(e) < size && s.base+entryOffset(e) < next }); err != nil {
 		return err
 	}
 	if err := s.times.truncate(func(e []byte) bool { return s.base+entryTimeOffset(e) < next }); err != nil {
@@ -177,37 +192,8 @@ func (s *segment) replaceBy(size int64) error {
 		return storageErr("copy", path, err)
 	}
 	old := s.file
-	s.file = &fileRef{File: f}
-	s.file.refs.Store(1)
-	return storageErr("close", path, old.release())
-}
-
-// findLargestTime sets the largest timestamp from the time index and the batches
-// behind its last entry. REQUIRES: mu held or the segment not yet shared.
-func (s *segment) findLargestTime() error {
-	s.maxTs, s.maxTsLast = -1, s.base
-	from := s.base
-	if s.times.count() > 0 {
-		s.maxTs, s.maxTsLast = entryTime(s.times.last[:]), s.base+entryTimeOffset(s.times.last[:])
-		from = s.maxTsLast
-	}
-	pos, err := s.position(from)
-	if err != nil {
-		return err
-	}
-	sc := newScanner(s.file, s.size)
-	defer sc.close()
-	for pos < s.size {
-		h, n, err := sc.header(pos)
-		if err != nil {
-			return err
-		}
-		if ts := h.MaxTimestamp(); ts > s.maxTs {
-			s.maxTs, s.maxTsLast = ts, h.LastOffset()
-		}
-		pos += n
-	}
-	return nil
+	s.openLog()
+	return errors.Join(s.file.adopt(f), old.retire())
 }
 
 // drop closes segments and renames their files, to be removed after a delay.
@@ -256,7 +242,7 @@ func (l *Log) RemoveDeleted(now time.Time) (left int, err error) {
 }
 
 func (l *Log) removeSnapshots(which func(offset int64) bool) error {
-	offsets, err := snapshotOffsets(l.fs, l.dir)
+	offsets, err := l.snapshotOffsets()
 	if err != nil {
 		return err
 	}
@@ -281,7 +267,7 @@ func (l *Log) keepSnapshots(offset int64) error {
 // cleanName tells whether a file is a leftover that the log removes when it opens.
 func cleanName(name string) bool {
 	switch filepath.Ext(name) {
-	case deletedSuffix, ".tmp", ".cleaned":
+	case deletedSuffix, ".tmp":
 		return true
 	}
 	return false

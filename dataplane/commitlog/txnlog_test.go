@@ -115,6 +115,8 @@ func TestTransactionStateSurvivesARestart(t *testing.T) {
 func TestPowerCutLeavesIndexAndLogInAgreement(t *testing.T) {
 	for synced := range 16 {
 		fsys := vfs.NewMem()
+		must(t, fsys.MkdirAll("/data"))
+		must(t, fsys.SyncDir("/"))
 		l := openTest(t, fsys, manySegments, OpenOptions{CleanShutdown: true})
 		l.bg = func(func()) {} // no flush but ours
 		for i := range 4 {

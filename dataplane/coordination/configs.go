@@ -27,6 +27,13 @@ func (c *Client) Config(ctx context.Context, entity string) (map[string]string, 
 	return config, err
 }
 
+// TopicConfigs reads the overrides of many topics; one without any has an empty map.
+func (c *Client) TopicConfigs(ctx context.Context, topics []string) (map[string]map[string]string, error) {
+	return readAll(ctx, topics, func(ctx context.Context, topic string) (map[string]string, error) {
+		return c.Config(ctx, "topics/"+topic)
+	})
+}
+
 // config gives the znode's version, too, noConfig if there is none.
 func (c *Client) config(ctx context.Context, entity string) (map[string]string, int32, error) {
 	data, st, err := c.Get(ctx, "/config/"+entity)

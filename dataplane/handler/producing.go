@@ -44,9 +44,10 @@ func newProducing(h *Handler, r *listener.Request, req *kmsg.ProduceRequest) *pr
 
 func (x *producing) done(results []partition.AppendResult) {
 	r, resp := x.r, &x.resp
+	named := 0
 	for i := range results {
 		a := &results[i]
-		answerAppend(x.answers[i], a)
+		named += answerAppend(x.answers[i], a, maxErrorRecords-named)
 		x.failed = x.failed || a.Err != nil
 		if a.Leader >= 0 && a.Err != nil && r.Version >= 10 {
 			resp.Brokers = addBroker(resp.Brokers, x.h.produceBroker(a.Leader, r.Conn.Listener()))

@@ -132,7 +132,18 @@ func (m *Manager) orders(req *kmsg.LeaderAndISRRequest) []order {
 		o := &orders[i]
 		o.p, o.err = m.admit(o)
 	}
+	m.syncMade()
 	return orders
+}
+
+// syncMade makes the folders of new replicas durable, once for all of a request.
+func (m *Manager) syncMade() {
+	for d := range m.made {
+		if err := d.Sync(); err != nil {
+			m.failDir(d, err)
+		}
+	}
+	clear(m.made)
 }
 
 func (m *Manager) admit(o *order) (*Partition, error) {

@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
+	"sync/atomic"
 
 	"penstock/dataplane/commitlog"
 	"penstock/dataplane/protocol"
@@ -23,7 +25,7 @@ type loading struct {
 }
 
 // checkpointed is what a folder's checkpoints say.
-type checkpointed struct{ hw, recovery, start map[TopicPartition]int64 }
+type checkpointed struct{ hw, recovery, start, cleaned map[TopicPartition]int64 }
 
 // load opens the logs of all folders; an error if none of these can be used.
 func (m *Manager) load(ctx context.Context) error {
@@ -32,6 +34,9 @@ func (m *Manager) load(ctx context.Context) error {
 		if err := l.read(d); err != nil {
 			m.failDir(d, err)
 		}
+	}
+	if m.cfg.PrefetchTopics != nil {
+		m.cfg.PrefetchTopics(l.topics())
 	}
 	failed := make([]error, len(m.cfg.Dirs))
 	var wg sync.WaitGroup
@@ -81,6 +86,17 @@ func (m *Manager) load(ctx context.Context) error {
 	return nil
 }
 
+// topics are those of all replicas that are here.
+func (l *loading) topics() []string {
+	topics := map[string]bool{}
+	for _, listing := range l.listings {
+		for _, f := range listing.Current {
+			topics[f.TP.Topic] = true
+		}
+	}
+	return slices.Collect(maps.Keys(topics))
+}
+
 // read looks at a folder without opening a log.
 func (l *loading) read(d *commitlog.Dir) error {
 	listing, err := d.List()
@@ -96,34 +112,36 @@ func (l *loading) read(d *commitlog.Dir) error {
 	for _, path := range listing.Stray {
 		l.m.logger.Warn("folder belongs to no replica and is left alone", "path", path)
 	}
-	l.listings[d], l.points[d] = listing, checkpointed{hw, rp, ls}
+	l.listings[d], l.points[d] = listing, checkpointed{hw, rp, ls, l.m.readCleaned(d)}
 	return nil
 }
 
 // open opens the logs of one folder, RecoveryThreads at a time.
 func (l *loading) open(ctx context.Context, d *commitlog.Dir) error {
-	var (
-		wg    sync.WaitGroup
-		slots = make(chan struct{}, l.m.cfg.RecoveryThreads)
-		errMu sync.Mutex
-		errs  []error
-	)
-	for _, f := range l.listings[d].Current {
-		if ctx.Err() != nil {
-			break
+	all := l.listings[d].Current
+	errs := make([]error, len(all))
+	inParallel(l.m.cfg.RecoveryThreads, len(all), func(i int) {
+		if ctx.Err() == nil {
+			if err := l.openOne(d, all[i]); err != nil {
+				errs[i] = fmt.Errorf("%s: %w", all[i].TP, err)
+			}
 		}
-		slots <- struct{}{}
+	})
+	return errors.Join(errs...)
+}
+
+// inParallel calls do for 0 to n-1, so many at a time.
+func inParallel(threads, n int, do func(i int)) {
+	var next atomic.Int64
+	var wg sync.WaitGroup
+	for range min(threads, n) {
 		wg.Go(func() {
-			defer func() { <-slots }()
-			if err := l.openOne(d, f); err != nil {
-				errMu.Lock()
-				errs = append(errs, fmt.Errorf("%s: %w", f.TP, err))
-				errMu.Unlock()
+			for i := int(next.Add(1)) - 1; i < n; i = int(next.Add(1)) - 1 {
+				do(i)
 			}
 		})
 	}
 	wg.Wait()
-	return errors.Join(errs...)
 }
 
 func (l *loading) openOne(d *commitlog.Dir, f commitlog.Folder) error {
@@ -140,6 +158,9 @@ func (l *loading) openOne(d *commitlog.Dir, f commitlog.Folder) error {
 	p := newPartition(m, f.TP, d, log, l.points[d].hw[f.TP])
 	p.topicID = id
 	p.config.Store(&tc)
+	if at, ok := l.points[d].cleaned[f.TP]; ok {
+		p.cleaned = at
+	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.parts[f.TP] == nil {
@@ -155,7 +176,7 @@ func (l *loading) openOne(d *commitlog.Dir, f commitlog.Folder) error {
 func (l *loading) openLog(d *commitlog.Dir, f commitlog.Folder, tc TopicConfig) (*commitlog.Log, error) {
 	at := l.points[d]
 	return l.m.openLog(d, f.Path, tc, commitlog.OpenOptions{
-		CleanShutdown: d.CleanShutdown(), RecoveryPoint: at.recovery[f.TP], LogStartOffset: at.start[f.TP],
+		CleanShutdown: d.CleanShutdown(), RecoveryPoint: at.recovery[f.TP], LogStartOffset: at.start[f.TP], CleanedUpTo: at.cleaned[f.TP],
 	})
 }
 
@@ -265,7 +286,7 @@ func (l *loading) future(p *Partition, d *commitlog.Dir, folder commitlog.Folder
 // and killed before these could say so.
 func (l *loading) tidy(d *commitlog.Dir) {
 	at := l.points[d]
-	for _, offsets := range []map[TopicPartition]int64{at.hw, at.recovery, at.start} {
+	for _, offsets := range []map[TopicPartition]int64{at.hw, at.recovery, at.start, at.cleaned} {
 		for tp := range offsets {
 			p := l.m.Partition(tp)
 			if p == nil {

@@ -45,6 +45,7 @@ func (m *Manager) create(tp TopicPartition, id protocol.UUID, isNew bool) (*Part
 			}
 			continue // the next one
 		}
+		m.made[d] = true
 		delete(m.preferred, tp)
 		p := newPartition(m, tp, d, log, 0)
 		p.topicID = id
@@ -63,13 +64,8 @@ func (m *Manager) create(tp TopicPartition, id protocol.UUID, isNew bool) (*Part
 
 // createLog makes an empty log; the topic's id comes before any data.
 func (m *Manager) createLog(d *commitlog.Dir, path string, id protocol.UUID, tc TopicConfig) (*commitlog.Log, error) {
-	if err := m.cfg.FS.MkdirAll(path); err != nil {
+	if err := commitlog.MakeFolder(m.cfg.FS, path, id); err != nil {
 		return nil, err
-	}
-	if id != (protocol.UUID{}) {
-		if err := commitlog.WriteTopicID(m.cfg.FS, path, id); err != nil {
-			return nil, err
-		}
 	}
 	return m.openLog(d, path, tc, commitlog.OpenOptions{CleanShutdown: true})
 }
@@ -77,6 +73,12 @@ func (m *Manager) createLog(d *commitlog.Dir, path string, id protocol.UUID, tc 
 func (m *Manager) leastUsed() *commitlog.Dir {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
+	if len(m.cfg.Dirs) == 1 { // asked for each of ten thousand
+		if d := m.cfg.Dirs[0]; m.offIn[d] == nil {
+			return d
+		}
+		return nil
+	}
 	count := map[*commitlog.Dir]int{}
 	for _, p := range m.parts {
 		count[p.dir()]++

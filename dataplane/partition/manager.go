@@ -29,6 +29,7 @@ type Manager struct {
 	ctl             sync.Mutex
 	controllerEpoch int32
 	preferred       map[TopicPartition]*commitlog.Dir // where a replica that is not there yet is to be made
+	made            map[*commitlog.Dir]bool           // folders with new replicas whose names are not yet synced
 
 	// configs is held from the reading of a topic's configuration until it holds
 	// for all replicas there are: a change finds a new replica, or the new replica
@@ -43,6 +44,7 @@ type Manager struct {
 
 	checkpoints checkpoints
 	movers      movers
+	cleaner     cleaner
 
 	stop chan struct{}
 	wg   sync.WaitGroup
@@ -57,6 +59,9 @@ func (c Config) withDefaults() Config {
 	def(&c.ReplicaLagTimeMax, 30*time.Second)
 	def(&c.HighWatermarkCheckpoint, 5*time.Second)
 	def(&c.RecoveryCheckpoint, time.Minute)
+	def(&c.LogStartCheckpoint, time.Minute)
+	def(&c.FlushCheck, maxFlushCheck)
+	c.FlushCheck = min(c.FlushCheck, maxFlushCheck)
 	def(&c.RetentionCheck, 5*time.Minute)
 	def(&c.ProducerCheck, 10*time.Minute)
 	def(&c.DeleteDelay, time.Minute)
@@ -91,6 +96,7 @@ func NewManager(ctx context.Context, cfg Config) (*Manager, error) {
 		deletes:         purgatory.New[*Partition](cfg.Wheel),
 		controllerEpoch: -1,
 		preferred:       map[TopicPartition]*commitlog.Dir{},
+		made:            map[*commitlog.Dir]bool{},
 		parts:           map[TopicPartition]*Partition{},
 		offIn:           map[*commitlog.Dir]error{},
 		clean:           map[*commitlog.Dir]bool{},
@@ -98,12 +104,19 @@ func NewManager(ctx context.Context, cfg Config) (*Manager, error) {
 	}
 	m.checkpoints.init()
 	m.movers.init(m)
+	m.cleaner.init(m)
 	if err := m.load(ctx); err != nil {
+		m.abandon()
+		return nil, err
+	}
+	if err := m.cleaner.start(); err != nil {
 		m.abandon()
 		return nil, err
 	}
 	m.every(cfg.HighWatermarkCheckpoint, m.writeHighWatermarks)
 	m.every(cfg.RecoveryCheckpoint, m.writeAllRecoveryPoints)
+	m.every(cfg.LogStartCheckpoint, m.writeAllStarts)
+	m.every(cfg.FlushCheck, m.flushDue)
 	m.every(m.lag/2, m.shrinkAll)
 	m.every(cfg.RetentionCheck, m.retain)
 	m.every(cfg.ProducerCheck, m.expireProducers)
@@ -196,16 +209,22 @@ func (m *Manager) Close() error {
 	}
 	m.ctl.Lock()
 	defer m.ctl.Unlock()
+	var mu sync.Mutex
 	var errs []error
 	bad := map[*commitlog.Dir]bool{}
 	closing := func(d *commitlog.Dir, what string, err error) {
 		if err != nil {
+			mu.Lock()
+			defer mu.Unlock()
 			bad[d] = true
 			errs = append(errs, fmt.Errorf("closing %s: %w", what, err))
 		}
 	}
-	for _, p := range m.all() {
+	all := m.all()
+	inParallel(m.cfg.RecoveryThreads*len(m.cfg.Dirs), len(all), func(i int) {
+		p := all[i]
 		p.append.Lock()
+		defer p.append.Unlock()
 		p.state.Lock()
 		p.version.Add(1)
 		p.role = idle
@@ -218,8 +237,7 @@ func (m *Manager) Close() error {
 		if f != nil {
 			closing(f.dir, f.path, f.log.Close())
 		}
-		p.append.Unlock()
-	}
+	})
 	for _, d := range m.cfg.Dirs {
 		if m.offline(d) {
 			continue
@@ -248,6 +266,7 @@ func (m *Manager) end() bool {
 	m.closed = true
 	m.mu.Unlock()
 	close(m.stop)
+	m.cleaner.stop()
 	m.wg.Wait()
 	m.produces.Close()
 	m.fetches.Close()

@@ -115,13 +115,32 @@ func (m *Manager) forgetDeleted(d *commitlog.Dir) {
 	if m.offline(d) {
 		return
 	}
-	if err := errors.Join(m.writeRecoveryPoints(d), m.writeHighWatermark(d)); err != nil {
+	if err := errors.Join(m.writeRecoveryPoints(d), m.writeHighWatermark(d), m.writeCleaned(d)); err != nil {
 		m.failDir(d, err)
 	}
 }
 
 func (m *Manager) writeHighWatermarks()    { m.eachDir(m.writeHighWatermark) }
 func (m *Manager) writeAllRecoveryPoints() { m.eachDir(m.writeRecoveryPoints) }
+func (m *Manager) writeAllStarts()         { m.eachDir(m.writeStarts) }
+
+// maxFlushCheck is how often logs are looked at for flush.ms at least. Kafka looks
+// every log.flush.scheduler.interval.ms only, which is never unless it is set: then a
+// topic's flush.ms does nothing.
+const maxFlushCheck = time.Second
+
+// flushDue syncs the logs whose flush.ms is over.
+func (m *Manager) flushDue() {
+	now := m.now()
+	for _, p := range m.all() {
+		if p.gone() {
+			continue
+		}
+		if err := p.log().FlushIfDue(now); err != nil {
+			_ = p.broken(err)
+		}
+	}
+}
 
 func (m *Manager) eachDir(write func(*commitlog.Dir) error) {
 	for _, d := range m.cfg.Dirs {

@@ -20,6 +20,9 @@ type TopicConfig struct {
 	Log commitlog.Config
 	// MinISR is min.insync.replicas, at least 1.
 	MinISR int
+	// MinCleanableRatio is min.cleanable.dirty.ratio, 0 to 1: how dirty a compacted log
+	// gets before it is cleaned.
+	MinCleanableRatio float64
 	// Validate has the topic's produce checks; NowMs, ProduceVersion and
 	// Coordinator are set per append.
 	Validate recordbatch.ValidateOptions
@@ -40,6 +43,9 @@ type Config struct {
 	// Topic gives the effective configuration of a topic. It is called when a
 	// log is opened and by UpdateTopicConfig, not per request.
 	Topic func(topic string) TopicConfig
+	// PrefetchTopics, if not nil, is told at the start for which topics Topic is about
+	// to be called, so that it can read many at once.
+	PrefetchTopics func(topics []string)
 	// Known reports whether the cluster's metadata has the partition; it decides
 	// between NOT_LEADER_OR_FOLLOWER and UNKNOWN_TOPIC_OR_PARTITION. Nil: never.
 	Known func(tp TopicPartition) bool
@@ -64,6 +70,11 @@ type Config struct {
 	HighWatermarkCheckpoint time.Duration
 	// RecoveryCheckpoint is log.flush.offset.checkpoint.interval.ms, default 60 s.
 	RecoveryCheckpoint time.Duration
+	// LogStartCheckpoint is log.flush.start.offset.checkpoint.interval.ms, default 60 s.
+	LogStartCheckpoint time.Duration
+	// FlushCheck is log.flush.scheduler.interval.ms: how often logs are looked at for
+	// flush.ms, at least each second.
+	FlushCheck time.Duration
 	// RetentionCheck is log.retention.check.interval.ms, default 5 min.
 	RetentionCheck time.Duration
 	// ProducerCheck is producer.id.expiration.check.interval.ms, default 10 min.
@@ -78,6 +89,9 @@ type Config struct {
 	// MoveRate is replica.alter.log.dirs.io.max.bytes.per.second, all moves of a
 	// replica to another folder together; 0 or less: no limit.
 	MoveRate int64
+
+	// Cleaner has the settings of compaction.
+	Cleaner CleanerConfig
 
 	// Now is the wall clock, default time.Now.
 	Now func() time.Time

@@ -11,6 +11,7 @@ const (
 	OpRead     Op = "read"
 	OpWrite    Op = "write"
 	OpTruncate Op = "truncate"
+	OpAllocate Op = "allocate"
 	OpSync     Op = "sync"
 	OpRename   Op = "rename"
 	OpRemove   Op = "remove"
@@ -103,6 +104,10 @@ func (f *faultyFile) WriteAt(p []byte, off int64) (int, error) {
 
 func (f *faultyFile) Truncate(n int64) error {
 	return first(f.fs.Hook(OpTruncate, f.Name()), func() error { return f.File.Truncate(n) })
+}
+
+func (f *faultyFile) Allocate(n int64) error {
+	return first(f.fs.Hook(OpAllocate, f.Name()), func() error { return f.File.Allocate(n) })
 }
 
 func (f *faultyFile) Sync() error {

@@ -11,9 +11,6 @@ import (
 // ReadFile reads a whole file of at most limit bytes; a longer one is an error, so
 // that a damaged file cannot fill the memory.
 func ReadFile(fsys FS, name string, limit int64) ([]byte, error) {
-	if _, err := fsys.Stat(name); err != nil {
-		return nil, err
-	}
 	f, err := fsys.Open(name, false)
 	if err != nil {
 		return nil, err
@@ -36,6 +33,15 @@ func ReadFile(fsys FS, name string, limit int64) ([]byte, error) {
 // WriteFileAtomic replaces a file durably: after a crash it is the old or the new
 // one, whole. The temporary name is name + ".tmp".
 func WriteFileAtomic(fsys FS, name string, b []byte) error {
+	if err := ReplaceFile(fsys, name, b); err != nil {
+		return err
+	}
+	return fsys.SyncDir(filepath.Dir(name))
+}
+
+// ReplaceFile is WriteFileAtomic for a caller who syncs the folder: until then a crash
+// may bring the old file back.
+func ReplaceFile(fsys FS, name string, b []byte) error {
 	tmp := name + ".tmp"
 	if err := fsys.Remove(tmp); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
@@ -54,10 +60,7 @@ func WriteFileAtomic(fsys FS, name string, b []byte) error {
 	if err != nil {
 		return err
 	}
-	if err := fsys.Rename(tmp, name); err != nil {
-		return err
-	}
-	return fsys.SyncDir(filepath.Dir(name))
+	return fsys.Rename(tmp, name)
 }
 
 // Exists tells whether the name is there; an error other than "not there" counts as there.

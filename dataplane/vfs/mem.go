@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"math/rand"
 	"path"
 	"path/filepath"
 	"sort"
@@ -13,162 +12,73 @@ import (
 	"time"
 )
 
-// Mem is a file system in memory that can lose power: Crash gives what a disk
-// would show afterwards.
+// Mem is a file system in memory that can lose power: Crash gives what a disk would
+// show afterwards, and CutAt lets the power fail at a chosen change.
 type Mem struct {
-	mu      sync.Mutex
-	names   map[string]*memNode // live names, folders too
-	durable map[string]*memNode // names as of the last commit
-	log     []nameOp            // name changes since, in order
-	locks   map[string]bool
+	mu    sync.Mutex
+	root  *memNode
+	log   []*nameOp // changes of names that are not yet durable, in order
+	locks map[string]bool
+	power power
 }
 
-// nameOp is one change of a name: node nil removes.
-type nameOp struct {
-	dir  string // the folder whose sync commits it
-	name string
-	node *memNode
-	from string // rename: the name that goes in the same step
-}
-
+// memNode is a folder or a file.
 type memNode struct {
-	dir     bool
-	data    []byte
-	synced  []byte
-	pending []dataOp
-	mtime   time.Time
-}
-
-// dataOp is one unsynced write, or a truncation if data is nil.
-type dataOp struct {
-	off  int64
-	data []byte
-}
-
-func (o dataOp) apply(b []byte) []byte {
-	if o.data == nil {
-		return resize(b, o.off)
-	}
-	if end := o.off + int64(len(o.data)); end > int64(len(b)) {
-		b = resize(b, end)
-	}
-	copy(b[o.off:], o.data)
-	return b
-}
-
-func resize(b []byte, n int64) []byte {
-	if n <= int64(len(b)) {
-		return b[:n]
-	}
-	return append(b, make([]byte, n-int64(len(b)))...)
+	dir           bool
+	names, stored map[string]*memNode // of a folder: as it is, and as of the last sync
+	data, synced  []byte              // of a file, likewise
+	pending       []dataOp
+	mtime         time.Time
 }
 
 // NewMem is an empty file system.
-func NewMem() *Mem {
-	root := &memNode{dir: true}
-	return &Mem{names: map[string]*memNode{"/": root}, durable: map[string]*memNode{"/": root}, locks: map[string]bool{}}
-}
+func NewMem() *Mem { return &Mem{root: newFolder(), locks: map[string]bool{}} }
 
-// Crash is the disk after a power cut at this moment: of the name changes not yet
-// synced a random first part is there (a journal keeps their order), of the writes
-// not yet synced a random subset, some of them torn. m itself is not changed.
-func (m *Mem) Crash(r *rand.Rand) *Mem {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	durable := clone(m.durable)
-	for _, op := range m.log[:r.Intn(len(m.log)+1)] {
-		op.apply(durable)
-	}
-	out := NewMem()
-	copies := map[*memNode]*memNode{}
-	keys := make([]string, 0, len(durable))
-	for k := range durable {
-		keys = append(keys, k)
-	}
-	sort.Strings(keys) // so that one seed gives one outcome
-	for _, k := range keys {
-		n := durable[k]
-		c := copies[n]
-		if c == nil {
-			c = n.crash(r)
-			copies[n] = c
-		}
-		out.names[k] = c
-		out.durable[k] = c
-	}
-	return out
+func newFolder() *memNode {
+	return &memNode{dir: true, names: map[string]*memNode{}, stored: map[string]*memNode{}, mtime: time.Now()}
 }
-
-func (n *memNode) crash(r *rand.Rand) *memNode {
-	b := append([]byte(nil), n.synced...)
-	keep := r.Intn(3) // 0 none, 1 a random subset, 2 a first part
-	cut := r.Intn(len(n.pending) + 1)
-	for i, op := range n.pending {
-		if keep == 0 || keep == 2 && i > cut || keep == 1 && r.Intn(2) == 0 {
-			continue
-		}
-		if len(op.data) > 0 && (keep == 2 && i == cut || r.Intn(4) == 0) {
-			op.data = op.data[:r.Intn(len(op.data)+1)]
-			if len(op.data) == 0 {
-				continue
-			}
-		}
-		b = op.apply(b)
-	}
-	return &memNode{dir: n.dir, data: append([]byte(nil), b...), synced: b, mtime: n.mtime}
-}
-
-func clone(m map[string]*memNode) map[string]*memNode {
-	out := make(map[string]*memNode, len(m))
-	for k, v := range m {
-		out[k] = v
-	}
-	return out
-}
-
-func (o nameOp) apply(m map[string]*memNode) {
-	if o.from == "" {
-		if o.node == nil {
-			delete(m, o.name)
-		} else {
-			m[o.name] = o.node
-		}
-		return
-	}
-	moved := map[string]*memNode{}
-	for k, v := range m { // a folder takes what is below it along
-		if k == o.from || strings.HasPrefix(k, o.from+"/") {
-			moved[o.name+k[len(o.from):]] = v
-			delete(m, k)
-		}
-	}
-	for k, v := range moved {
-		m[k] = v
-	}
-}
-
-func clean(name string) string { return path.Clean("/" + filepath.ToSlash(name)) }
 
 func notExist(op, name string) error { return &fs.PathError{Op: op, Path: name, Err: fs.ErrNotExist} }
 
-func (m *Mem) do(o nameOp) {
-	o.dir = path.Dir(o.name)
-	o.apply(m.names)
-	m.log = append(m.log, o)
+func clean(name string) string { return path.Clean("/" + filepath.ToSlash(name)) }
+
+// find is the node of a path, nil if there is none.
+func (m *Mem) find(name string) *memNode {
+	n := m.root
+	for part := range strings.SplitSeq(strings.TrimPrefix(clean(name), "/"), "/") {
+		if part == "" {
+			return n
+		}
+		if n = n.names[part]; n == nil {
+			return nil
+		}
+	}
+	return n
+}
+
+// parent is the folder that a path lies in, nil if there is none.
+func (m *Mem) parent(name string) (dir *memNode, base string) {
+	p := clean(name)
+	if dir = m.find(path.Dir(p)); dir == nil || !dir.dir {
+		return nil, ""
+	}
+	return dir, path.Base(p)
 }
 
 // Open implements FS.
 func (m *Mem) Open(name string, create bool) (File, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	p := clean(name)
-	n := m.names[p]
+	n := m.find(name)
 	if n == nil {
-		if d := m.names[path.Dir(p)]; !create || d == nil || !d.dir {
+		dir, base := m.parent(name)
+		if !create || dir == nil {
 			return nil, notExist("open", name)
 		}
 		n = &memNode{mtime: time.Now()}
-		m.do(nameOp{name: p, node: n})
+		if err := m.changeName(&nameOp{dir: dir, name: base, node: n}); err != nil {
+			return nil, err
+		}
 	}
 	if n.dir {
 		return nil, fmt.Errorf("open %s: is a folder", name)
@@ -176,61 +86,76 @@ func (m *Mem) Open(name string, create bool) (File, error) {
 	return &memFile{fs: m, n: n, name: name}, nil
 }
 
-// Rename implements FS.
+// Rename implements FS, within one folder only.
 func (m *Mem) Rename(o, n string) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	from, to := clean(o), clean(n)
-	if m.names[from] == nil || m.names[path.Dir(to)] == nil {
+	from, old := m.parent(o)
+	to, base := m.parent(n)
+	if from == nil || to == nil || from.names[old] == nil {
 		return notExist("rename", o)
 	}
-	m.do(nameOp{name: to, from: from})
-	return nil
+	if from != to {
+		return fmt.Errorf("rename %s to %s: into another folder", o, n)
+	}
+	return m.changeName(&nameOp{dir: from, name: base, from: old})
 }
 
 // Remove implements FS.
 func (m *Mem) Remove(name string) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	p := clean(name)
-	if m.names[p] == nil {
+	dir, base := m.parent(name)
+	if dir == nil || dir.names[base] == nil {
 		return notExist("remove", name)
 	}
-	m.do(nameOp{name: p})
-	return nil
+	if n := dir.names[base]; n.dir && len(n.names) > 0 {
+		return fmt.Errorf("remove %s: folder is not empty", name)
+	}
+	return m.changeName(&nameOp{dir: dir, name: base})
 }
 
 // RemoveAll implements FS.
 func (m *Mem) RemoveAll(name string) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	p := clean(name)
-	var below []string
-	for k := range m.names {
-		if k == p || strings.HasPrefix(k, p+"/") {
-			below = append(below, k)
+	dir, base := m.parent(name)
+	if dir == nil || dir.names[base] == nil {
+		return nil
+	}
+	return m.removeAll(dir, base)
+}
+
+func (m *Mem) removeAll(dir *memNode, base string) error {
+	n := dir.names[base]
+	for _, below := range sorted(n.names) {
+		if err := m.removeAll(n, below); err != nil {
+			return err
 		}
 	}
-	sort.Sort(sort.Reverse(sort.StringSlice(below)))
-	for _, k := range below {
-		m.do(nameOp{name: k})
-	}
-	return nil
+	return m.changeName(&nameOp{dir: dir, name: base})
 }
 
 // MkdirAll implements FS.
 func (m *Mem) MkdirAll(name string) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	p := clean(name)
-	for i := 1; i <= len(p); i++ {
-		if i == len(p) || p[i] == '/' {
-			if n := m.names[p[:i]]; n == nil {
-				m.do(nameOp{name: p[:i], node: &memNode{dir: true}})
-			} else if !n.dir {
-				return fmt.Errorf("mkdir %s: a file is in the way", name)
+	n := m.root
+	for part := range strings.SplitSeq(strings.TrimPrefix(clean(name), "/"), "/") {
+		if part == "" {
+			break
+		}
+		next := n.names[part]
+		if next == nil {
+			next = newFolder()
+			if err := m.changeName(&nameOp{dir: n, name: part, node: next}); err != nil {
+				return err
 			}
 		}
+		if !next.dir {
+			return fmt.Errorf("mkdir %s: a file is in the way", name)
+		}
+		n = next
 	}
 	return nil
 }
@@ -239,18 +164,24 @@ func (m *Mem) MkdirAll(name string) error {
 func (m *Mem) ReadDir(name string) ([]Info, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	p := clean(name)
-	if n := m.names[p]; n == nil || !n.dir {
+	n := m.find(name)
+	if n == nil || !n.dir {
 		return nil, notExist("readdir", name)
 	}
-	var out []Info
-	for k, n := range m.names {
-		if k != p && path.Dir(k) == p {
-			out = append(out, n.info(path.Base(k)))
-		}
+	out := make([]Info, 0, len(n.names))
+	for _, base := range sorted(n.names) {
+		out = append(out, n.names[base].info(base))
 	}
-	sort.Slice(out, func(i, j int) bool { return out[i].Name < out[j].Name })
 	return out, nil
+}
+
+func sorted(names map[string]*memNode) []string {
+	keys := make([]string, 0, len(names))
+	for k := range names {
+		keys = append(keys, k)
+	}
+	sort.Strings(keys)
+	return keys
 }
 
 func (n *memNode) info(base string) Info {
@@ -261,33 +192,11 @@ func (n *memNode) info(base string) Info {
 func (m *Mem) Stat(name string) (Info, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	n := m.names[clean(name)]
+	n := m.find(name)
 	if n == nil {
 		return Info{}, notExist("stat", name)
 	}
 	return n.info(path.Base(clean(name))), nil
-}
-
-// SyncDir implements FS. All changes up to the last one in this folder become
-// durable, those of other folders in between too: a journal commits in order.
-func (m *Mem) SyncDir(name string) error {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	p := clean(name)
-	if m.names[p] == nil {
-		return notExist("syncdir", name)
-	}
-	last := -1
-	for i, o := range m.log {
-		if o.dir == p || o.name == p || o.from != "" && path.Dir(o.from) == p {
-			last = i
-		}
-	}
-	for _, o := range m.log[:last+1] {
-		o.apply(m.durable)
-	}
-	m.log = append([]nameOp(nil), m.log[last+1:]...)
-	return nil
 }
 
 // Lock implements FS.
@@ -317,89 +226,4 @@ func (l *memLock) Close() error {
 	delete(l.m.locks, l.p)
 	l.m.mu.Unlock()
 	return l.f.Close()
-}
-
-type memFile struct {
-	fs     *Mem
-	n      *memNode
-	name   string
-	closed bool
-}
-
-func (f *memFile) check() error {
-	if f.closed {
-		return fs.ErrClosed
-	}
-	return nil
-}
-
-func (f *memFile) ReadAt(p []byte, off int64) (int, error) {
-	f.fs.mu.Lock()
-	defer f.fs.mu.Unlock()
-	if err := f.check(); err != nil {
-		return 0, err
-	}
-	if off >= int64(len(f.n.data)) {
-		return 0, io.EOF
-	}
-	n := copy(p, f.n.data[off:])
-	if n < len(p) {
-		return n, io.EOF
-	}
-	return n, nil
-}
-
-func (f *memFile) WriteAt(p []byte, off int64) (int, error) {
-	f.fs.mu.Lock()
-	defer f.fs.mu.Unlock()
-	if err := f.check(); err != nil {
-		return 0, err
-	}
-	op := dataOp{off: off, data: append(make([]byte, 0, len(p)), p...)}
-	f.n.data = op.apply(f.n.data)
-	f.n.pending = append(f.n.pending, op)
-	f.n.mtime = time.Now()
-	return len(p), nil
-}
-
-func (f *memFile) Truncate(size int64) error {
-	f.fs.mu.Lock()
-	defer f.fs.mu.Unlock()
-	if err := f.check(); err != nil {
-		return err
-	}
-	op := dataOp{off: size}
-	f.n.data = append([]byte(nil), op.apply(f.n.data)...)
-	f.n.pending = append(f.n.pending, op)
-	return nil
-}
-
-func (f *memFile) Sync() error {
-	f.fs.mu.Lock()
-	defer f.fs.mu.Unlock()
-	if err := f.check(); err != nil {
-		return err
-	}
-	for _, op := range f.n.pending {
-		f.n.synced = op.apply(f.n.synced)
-	}
-	f.n.pending = nil
-	return nil
-}
-
-func (f *memFile) Size() (int64, error) {
-	f.fs.mu.Lock()
-	defer f.fs.mu.Unlock()
-	return int64(len(f.n.data)), f.check()
-}
-
-func (f *memFile) Fd() (uintptr, bool) { return 0, false }
-func (f *memFile) Name() string        { return f.name }
-
-func (f *memFile) Close() error {
-	f.fs.mu.Lock()
-	defer f.fs.mu.Unlock()
-	err := f.check()
-	f.closed = true
-	return err
 }

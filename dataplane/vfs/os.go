@@ -28,6 +28,23 @@ func (f osFile) Size() (int64, error) {
 // are never polled.
 func (f osFile) Fd() (uintptr, bool) { return f.File.Fd(), true }
 
+// Allocate keeps the length, so that readers of the folder, Kafka's tools among
+// them, see batches up to the end of the file and nothing behind.
+func (f osFile) Allocate(size int64) error {
+	for {
+		err := unix.Fallocate(int(f.File.Fd()), unix.FALLOC_FL_KEEP_SIZE, 0, size)
+		switch err {
+		case unix.EINTR:
+			continue
+		case unix.EOPNOTSUPP, unix.ENOSYS:
+			return nil
+		case nil:
+			return nil
+		}
+		return &os.PathError{Op: "allocate", Path: f.Name(), Err: err}
+	}
+}
+
 func (osFS) Open(name string, create bool) (File, error) {
 	flag := os.O_RDWR
 	if create {
@@ -93,7 +110,9 @@ func (osFS) Lock(name string) (io.Closer, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+	// A record lock, not flock: the two do not see each other, and Java takes the
+	// former. Owned by the open file, not the process, it lives as long as f does.
+	if err := unix.FcntlFlock(f.Fd(), unix.F_OFD_SETLK, &unix.Flock_t{Type: unix.F_WRLCK, Whence: io.SeekStart}); err != nil {
 		f.Close()
 		return nil, fmt.Errorf("lock %s: another process uses %s: %w", name, filepath.Dir(name), err)
 	}

@@ -19,6 +19,10 @@ type File interface {
 	io.Closer
 	// Truncate sets the length in bytes.
 	Truncate(size int64) error
+	// Allocate reserves disk space for size bytes without changing the length; what
+	// lies behind the length goes back with the next Truncate. Where the file system
+	// cannot it does nothing.
+	Allocate(size int64) error
 	// Sync makes all bytes written so far survive a power cut.
 	Sync() error
 	// Size is the length in bytes.

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"io/fs"
 	"math/rand"
+	"strings"
 	"testing"
 )
 
@@ -51,7 +52,7 @@ func TestRealAndMemoryAgree(t *testing.T) {
 			if n, err := f.ReadAt(make([]byte, 9), 0); n != 8 || err == nil {
 				t.Fatalf("read past the end: %d, %v", n, err)
 			}
-			if err := errors.Join(f.Truncate(4), f.Truncate(6), f.Sync(), c.fs.Rename(d+"/x", d+"/y"), c.fs.SyncDir(d)); err != nil {
+			if err := errors.Join(f.Truncate(4), f.Allocate(1<<16), f.Truncate(6), f.Sync(), c.fs.Rename(d+"/x", d+"/y"), c.fs.SyncDir(d)); err != nil {
 				t.Fatal(err)
 			}
 			if content(c.fs, d+"/y") != "\x00\x00\x00h\x00\x00" || Exists(c.fs, d+"/x") {
@@ -85,32 +86,109 @@ func TestRealAndMemoryAgree(t *testing.T) {
 }
 
 func TestCrashKeepsWhatWasSyncedAndMayLoseTheRest(t *testing.T) {
-	lost, torn, kept := 0, 0, 0
-	for seed := range int64(300) {
+	seen := map[string]int{}
+	sectors := strings.Repeat("x", sectorSize)
+	for seed := range int64(500) {
 		m := NewMem()
 		f := write(t, m, "/f", "safe", 0)
 		if err := errors.Join(f.Sync(), m.SyncDir("/")); err != nil {
 			t.Fatal(err)
 		}
-		write(t, m, "/f", "12345678", 4)
+		write(t, m, "/f", sectors+sectors, 4)
 		write(t, m, "/unnamed", "x", 0)
-		after := m.Crash(rand.New(rand.NewSource(seed)))
-		switch s := content(after, "/f"); {
-		case s == "safe":
-			lost++
-		case s == "safe12345678":
-			kept++
-		case len(s) > 4 && s == "safe12345678"[:len(s)]:
-			torn++
-		default:
+		disk := m.Crash(rand.New(rand.NewSource(seed)))
+		s := content(disk, "/f")
+		rest, ok := strings.CutPrefix(s, "safe")
+		if !ok {
 			t.Fatalf("seed %d: %q", seed, s)
 		}
-		if content(m, "/f") != "safe12345678" {
+		switch zeros := strings.Count(rest, "\x00"); {
+		case rest == "":
+			seen["nothing"]++
+		case rest == sectors+sectors:
+			seen["all"]++
+		case zeros == len(rest):
+			seen["length only"]++
+		case zeros > 0:
+			seen["some sectors"]++
+		case rest == strings.Repeat("x", len(rest)):
+			seen["torn"]++
+		}
+		if Exists(disk, "/unnamed") {
+			seen["name"]++
+		}
+		if content(m, "/f") != "safe"+sectors+sectors {
 			t.Fatal("the crash changed the living")
 		}
 	}
-	if lost == 0 || torn == 0 || kept == 0 {
-		t.Fatalf("lost %d, torn %d, kept %d: each must happen", lost, torn, kept)
+	for _, k := range []string{"nothing", "all", "length only", "some sectors", "torn", "name"} {
+		if seen[k] == 0 {
+			t.Errorf("%s: did not happen (%v)", k, seen)
+		}
+	}
+}
+
+// A folder's sync promises the names in it, not those of other folders, and not its
+// own name in its parent.
+func TestFolderSyncPromisesItsOwnNamesOnly(t *testing.T) {
+	seen := map[string]int{}
+	for seed := range int64(200) {
+		m := NewMem()
+		if err := errors.Join(m.MkdirAll("/a"), m.MkdirAll("/b"), m.SyncDir("/"), m.MkdirAll("/c")); err != nil {
+			t.Fatal(err)
+		}
+		write(t, m, "/a/1", "", 0)
+		write(t, m, "/b/1", "", 0)
+		write(t, m, "/c/1", "", 0)
+		write(t, m, "/b/2", "", 0)
+		if err := errors.Join(m.SyncDir("/b"), m.SyncDir("/c")); err != nil {
+			t.Fatal(err)
+		}
+		disk := m.Crash(rand.New(rand.NewSource(seed)))
+		if !Exists(disk, "/b/1") || !Exists(disk, "/b/2") {
+			t.Fatalf("seed %d: a synced name is lost", seed)
+		}
+		for _, name := range []string{"/a/1", "/c", "/c/1"} {
+			if Exists(disk, name) {
+				seen[name]++
+			}
+		}
+		if Exists(disk, "/c") && !Exists(disk, "/c/1") {
+			t.Fatalf("seed %d: a name went from its synced folder", seed)
+		}
+	}
+	for _, name := range []string{"/a/1", "/c", "/c/1"} {
+		if seen[name] == 0 || seen[name] == 200 {
+			t.Errorf("%s was there %d times of 200", name, seen[name])
+		}
+	}
+}
+
+// At the cut, that change may or may not have happened; nothing happens after it.
+func TestPowerFailsAtTheChosenChange(t *testing.T) {
+	counted := NewMem()
+	work := func(m *Mem) error {
+		return errors.Join(m.MkdirAll("/d"), m.SyncDir("/"), WriteFileAtomic(m, "/d/f", []byte("1")), m.Rename("/d/f", "/d/g"), m.RemoveAll("/d"))
+	}
+	if err := work(counted); err != nil || counted.Changes() != 10 {
+		t.Fatalf("%d changes, %v", counted.Changes(), err)
+	}
+	for n := 1; n <= counted.Changes()+1; n++ {
+		m := NewMem()
+		m.CutAt(n, rand.New(rand.NewSource(int64(n))))
+		err := work(m)
+		if cut := n <= counted.Changes(); cut != errors.Is(err, ErrPowerCut) || cut != (m.Disk() != nil) {
+			t.Fatalf("cut at %d: %v", n, err)
+		}
+		if err == nil {
+			continue
+		}
+		if _, err := m.Open("/new", true); !errors.Is(err, ErrPowerCut) {
+			t.Fatalf("a change after the cut: %v", err)
+		}
+		if n > 7 && n < 9 && !Exists(m.Disk(), "/d/f") && !Exists(m.Disk(), "/d/g") {
+			t.Fatalf("cut at %d lost a file that was written durably", n)
+		}
 	}
 }
 
@@ -156,7 +234,7 @@ func TestFaultsHitTheNamedCall(t *testing.T) {
 	file := write(t, f, "/f", "abcd", 0)
 	calls := map[Op]func() error{
 		OpOpen: func() error { _, err := f.Open("/f", false); return err }, OpRead: func() error { _, err := file.ReadAt(make([]byte, 1), 0); return err },
-		OpTruncate: func() error { return file.Truncate(9) }, OpSync: file.Sync, OpRename: func() error { return f.Rename("/f", "/g") },
+		OpTruncate: func() error { return file.Truncate(9) }, OpAllocate: func() error { return file.Allocate(9) }, OpSync: file.Sync, OpRename: func() error { return f.Rename("/f", "/g") },
 		OpRemove: func() error { return f.Remove("/f") }, OpMkdir: func() error { return f.MkdirAll("/d") },
 		OpList: func() error { _, err := f.ReadDir("/"); return err }, OpSyncDir: func() error { return f.SyncDir("/") },
 	}

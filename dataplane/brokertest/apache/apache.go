@@ -14,6 +14,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"syscall"
 	"time"
@@ -100,15 +101,20 @@ func Tool(ctx context.Context, version, name string, javaOpts []string, args ...
 	return cmd, nil
 }
 
-// Broker is a running Apache Kafka 4.4 in KRaft mode, broker and controller in
-// one process.
+// Broker is a running Apache Kafka: 4.4 in KRaft mode, broker and controller in
+// one process (StartCluster), or 3.9 in ZooKeeper mode (InZooKeeper).
 type Broker struct {
 	Addr    string
 	Dir     string
 	Started time.Duration // from exec to the first answered request
-	cmd     *exec.Cmd
-	ports   ports.Pool
-	began   time.Time
+
+	version    string
+	properties string
+	cmd        *exec.Cmd
+	end        chan struct{} // closed when the process has ended
+	err        error         // how it ended; valid after end
+	ports      ports.Pool
+	began      time.Time
 }
 
 // Start runs one broker in dir, see StartCluster.
@@ -133,7 +139,7 @@ func StartCluster(ctx context.Context, dir string, n int, settings ...string) (a
 	}()
 	client, controller := make([]int, n), make([]int, n)
 	for i := range n {
-		b := &Broker{Dir: filepath.Join(dir, fmt.Sprintf("kafka-%d", i+1))}
+		b := &Broker{Dir: filepath.Join(dir, fmt.Sprintf("kafka-%d", i+1)), version: V44}
 		all = append(all, b)
 		if client[i], err = b.ports.Any(); err != nil {
 			return all, err
@@ -148,7 +154,6 @@ func StartCluster(ctx context.Context, dir string, n int, settings ...string) (a
 		voters = append(voters, fmt.Sprintf("%d@127.0.0.1:%d", i+1, controller[i]))
 	}
 	rf := min(n, 3)
-	var props []string
 	for i := range n {
 		home := filepath.Join(dir, fmt.Sprintf("kafka-%d", i+1))
 		if err := os.MkdirAll(home, 0o755); err != nil {
@@ -176,10 +181,11 @@ func StartCluster(ctx context.Context, dir string, n int, settings ...string) (a
 		if out, err := format.CombinedOutput(); err != nil {
 			return all, fmt.Errorf("formatting Apache Kafka: %w\n%s", err, out)
 		}
-		props = append(props, file)
+		all[i].properties = file
 	}
-	for i, file := range props {
-		if err := all[i].launch(ctx, file); err != nil {
+	for _, b := range all {
+		err := b.launch(ctx, heap...)
+		if err != nil {
 			return all, err
 		}
 	}
@@ -191,25 +197,40 @@ func StartCluster(ctx context.Context, dir string, n int, settings ...string) (a
 	return all, nil
 }
 
-func (b *Broker) launch(ctx context.Context, props string) error {
-	heap := []string{"-Xms1g", "-Xmx1g", "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20", "-XX:InitiatingHeapOccupancyPercent=35", "-XX:+ExplicitGCInvokesConcurrent"}
-	cmd, err := Tool(ctx, V44, "broker", heap, props)
+func (b *Broker) launch(ctx context.Context, javaOpts ...string) error {
+	// The broker's life is not that of ctx, which bounds the start.
+	cmd, err := Tool(context.WithoutCancel(ctx), b.version, "broker", javaOpts, b.properties)
 	if err != nil {
 		return err
 	}
-	out, err := os.Create(filepath.Join(b.Dir, "broker.log"))
+	out, err := os.OpenFile(b.LogFile(), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o644)
 	if err != nil {
 		return err
 	}
 	defer out.Close()
 	cmd.Stdout, cmd.Stderr = out, out
 	b.began = time.Now()
-	if err := cmd.Start(); err != nil {
-		return err
-	}
-	b.cmd = cmd
-	return nil
+	started := make(chan error)
+	end := make(chan struct{})
+	go func() {
+		// The death signal goes by the thread that has started the child.
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
+		err := cmd.Start()
+		if err == nil {
+			b.cmd, b.end = cmd, end
+		}
+		started <- err
+		if err == nil {
+			b.err = cmd.Wait()
+			close(end)
+		}
+	}()
+	return <-started
 }
+
+// LogFile is where the broker's output goes; a later start adds to it.
+func (b *Broker) LogFile() string { return filepath.Join(b.Dir, "broker.log") }
 
 // await waits for the first answer.
 func (b *Broker) await(ctx context.Context) error {
@@ -222,10 +243,12 @@ func (b *Broker) await(ctx context.Context) error {
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
+		case <-b.end:
+			return fmt.Errorf("Apache Kafka ended at once, see %s: %w", b.LogFile(), b.err)
 		case <-time.After(5 * time.Millisecond): // a port has no event to await
 		}
 	}
-	return fmt.Errorf("no answer from Apache Kafka on %s within a minute, see %s: %w", b.Addr, filepath.Join(b.Dir, "broker.log"), last)
+	return fmt.Errorf("no answer from Apache Kafka on %s within a minute, see %s: %w", b.Addr, b.LogFile(), last)
 }
 
 // Answers connects to a broker of any make and asks for its API versions: a port
@@ -256,19 +279,31 @@ func Answers(addr string) error {
 // PID is the Java process.
 func (b *Broker) PID() int { return b.cmd.Process.Pid }
 
-// Stop ends the broker and waits for it; its files stay.
+// Stop ends the broker in order and waits for it; its files stay. One that does
+// not end within 30 s is killed, and that is an error.
 func (b *Broker) Stop() error {
 	defer b.ports.Release()
 	if b.cmd == nil {
 		return nil
 	}
 	_ = b.cmd.Process.Signal(syscall.SIGTERM)
-	kill := time.AfterFunc(20*time.Second, func() { _ = b.cmd.Process.Kill() })
-	defer kill.Stop()
-	err := b.cmd.Wait()
+	select {
+	case <-b.end:
+	case <-time.After(30 * time.Second):
+		b.Kill()
+		return fmt.Errorf("Apache Kafka does not stop, see %s", b.LogFile())
+	}
 	var exit *exec.ExitError
-	if errors.As(err, &exit) { // 143: ended by our own signal
+	if errors.As(b.err, &exit) { // 143: ended by our own signal
 		return nil
 	}
-	return err
+	return b.err
+}
+
+// Kill ends the broker by SIGKILL and waits until it is gone; its files stay.
+func (b *Broker) Kill() {
+	if b.cmd != nil {
+		_ = b.cmd.Process.Kill()
+		<-b.end
+	}
 }

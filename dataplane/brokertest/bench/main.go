@@ -33,6 +33,7 @@ func main() {
 	flag.BoolVar(&o.cluster, "cluster", true, "measure three brokers, too")
 	flag.BoolVar(&o.single, "single", true, "measure one broker")
 	flag.Float64Var(&o.backlog, "backlog", 4, "GB that the consumer far behind has before it; 0 leaves the scenario out")
+	partitions := flag.Bool("partitions", false, "measure one broker with many partitions instead: start, memory, files, idle CPU")
 	only := flag.String("only", "", "measure only one make: kafka or penstock")
 	floor := flag.String(strings.TrimPrefix(floorFlag, "-"), "", "be the server that is the machine's floor, in this folder; the bench starts it itself")
 	flag.Parse()
@@ -42,7 +43,11 @@ func main() {
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
-	if err := run(ctx, o, *only); err != nil {
+	measure := run
+	if *partitions {
+		measure = manyPartitions
+	}
+	if err := measure(ctx, o, *only); err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
 		os.Exit(1)
 	}

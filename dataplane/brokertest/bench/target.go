@@ -84,41 +84,51 @@ func startPenstock(ctx context.Context, o options, dir string, brokers int) (_ *
 		if err := os.MkdirAll(home, 0o755); err != nil {
 			return nil, err
 		}
-		props := filepath.Join(home, "server.properties")
 		text := fmt.Sprintf("broker.id=%[1]d\nlisteners=PLAINTEXT://%[2]s\nadvertised.listeners=PLAINTEXT://%[2]s\nlog.dirs=%[3]s\nzookeeper.connect=%[4]s/bench\noffsets.topic.replication.factor=%[5]d\n",
 			id, addr, filepath.Join(home, "data"), zk.Addr(), min(brokers, 3))
-		if err := os.WriteFile(props, []byte(text), 0o600); err != nil {
+		if err := os.WriteFile(propertiesOf(home), []byte(text), 0o600); err != nil {
 			return nil, err
 		}
-		out, err := os.Create(filepath.Join(home, "broker.log"))
+		cmd, took, err := launchPenstock(ctx, o.broker, home, addr)
+		if cmd != nil {
+			cmds = append(cmds, cmd)
+		}
 		if err != nil {
 			return nil, err
-		}
-		cmd := exec.CommandContext(ctx, o.broker, "--config", props)
-		cmd.Stdout, cmd.Stderr = out, out
-		cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-		began := time.Now()
-		err = cmd.Start()
-		out.Close()
-		if err != nil {
-			return nil, err
-		}
-		cmds = append(cmds, cmd)
-		for {
-			if err = apache.Answers(addr); err == nil {
-				break
-			}
-			if time.Since(began) > 30*time.Second {
-				return nil, fmt.Errorf("no answer on %s, see %s: %w", addr, out.Name(), err)
-			}
-			time.Sleep(time.Millisecond) // the port has no event to await
 		}
 		if id == 0 {
-			t.started = time.Since(began)
+			t.started = took
 		}
 		t.addrs, t.pids = append(t.addrs, addr), append(t.pids, cmd.Process.Pid)
 	}
 	return t, nil
+}
+
+func propertiesOf(home string) string { return filepath.Join(home, "server.properties") }
+
+// launchPenstock starts one of our brokers and tells how long its first answer took.
+func launchPenstock(ctx context.Context, binary, home, addr string) (*exec.Cmd, time.Duration, error) {
+	out, err := os.OpenFile(filepath.Join(home, "broker.log"), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o644)
+	if err != nil {
+		return nil, 0, err
+	}
+	defer out.Close()
+	cmd := exec.CommandContext(ctx, binary, "--config", propertiesOf(home))
+	cmd.Stdout, cmd.Stderr = out, out
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	began := time.Now()
+	if err := cmd.Start(); err != nil {
+		return nil, 0, err
+	}
+	for {
+		if err = apache.Answers(addr); err == nil {
+			return cmd, time.Since(began), nil
+		}
+		if time.Since(began) > 30*time.Second {
+			return cmd, 0, fmt.Errorf("no answer on %s, see %s: %w", addr, out.Name(), err)
+		}
+		time.Sleep(time.Millisecond) // the port has no event to await
+	}
 }
 
 // whole waits until every broker knows all others.

@@ -1,0 +1,130 @@
+package commitlog
+
+import (
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+
+	"penstock/dataplane/vfs"
+	"penstock/dataplane/vfs/crashtest"
+)
+
+// TestPowerCutsFindPlantedFaults shows that the runs bite: each classical fault,
+// planted between a right log and the disk, is found.
+func TestPowerCutsFindPlantedFaults(t *testing.T) {
+	has := func(name string, suffixes ...string) bool {
+		for _, s := range suffixes {
+			if strings.HasSuffix(name, s) {
+				return true
+			}
+		}
+		return false
+	}
+	for name, skip := range map[string]func(op vfs.Op, name string) bool{
+		"names are never synced": func(op vfs.Op, _ string) bool { return op == vfs.OpSyncDir },
+		"the recovery point is ahead of the sync": func(op vfs.Op, name string) bool {
+			return op == vfs.OpSync && has(name, logSuffix)
+		},
+		"an index is not cut with its log": func(op vfs.Op, name string) bool {
+			return op == vfs.OpTruncate && has(name, indexSuffix, timeSuffix)
+		},
+		"indexes are not synced": func(op vfs.Op, name string) bool {
+			return op == vfs.OpSync && has(name, indexSuffix, timeSuffix)
+		},
+		"a torn tail is not cut": func(op vfs.Op, name string) bool {
+			return op == vfs.OpTruncate && has(name, logSuffix)
+		},
+		"deleted segments stay under their names": func(op vfs.Op, name string) bool {
+			return op == vfs.OpRename && has(name, logSuffix)
+		},
+		"bad snapshots are not removed": func(op vfs.Op, name string) bool {
+			return op == vfs.OpRemove && has(name, snapshotSuffix)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			crashtest.Finds(t, 3000, func(t *crashtest.T) {
+				crashRun(t, func(m *vfs.Mem) vfs.FS { return &lyingFS{FS: m, skip: skip} })
+			})
+		})
+	}
+	t.Run("leader epochs are written after the data", func(t *testing.T) {
+		crashtest.Finds(t, 3000, func(t *crashtest.T) {
+			crashRun(t, func(m *vfs.Mem) vfs.FS { return &lateEpochs{FS: m} })
+		})
+	})
+}
+
+// lyingFS says that calls were made which it has skipped.
+type lyingFS struct {
+	vfs.FS
+	skip func(op vfs.Op, name string) bool
+}
+
+func (l *lyingFS) SyncDir(n string) error {
+	return l.unless(vfs.OpSyncDir, n, func() error { return l.FS.SyncDir(n) })
+}
+
+func (l *lyingFS) Rename(o, n string) error {
+	return l.unless(vfs.OpRename, o, func() error { return l.FS.Rename(o, n) })
+}
+
+func (l *lyingFS) Remove(n string) error {
+	return l.unless(vfs.OpRemove, n, func() error { return l.FS.Remove(n) })
+}
+
+func (l *lyingFS) unless(op vfs.Op, name string, call func() error) error {
+	if l.skip(op, name) {
+		return nil
+	}
+	return call()
+}
+
+func (l *lyingFS) Open(name string, create bool) (vfs.File, error) {
+	f, err := l.FS.Open(name, create)
+	if err != nil {
+		return nil, err
+	}
+	return &lyingFile{f, l}, nil
+}
+
+type lyingFile struct {
+	vfs.File
+	l *lyingFS
+}
+
+func (f *lyingFile) Sync() error { return f.l.unless(vfs.OpSync, f.Name(), f.File.Sync) }
+
+func (f *lyingFile) Truncate(n int64) error {
+	return f.l.unless(vfs.OpTruncate, f.Name(), func() error { return f.File.Truncate(n) })
+}
+
+// lateEpochs replaces the epoch file only after some further syncs of folders.
+type lateEpochs struct {
+	vfs.FS
+	mu      sync.Mutex
+	waiting string
+	syncs   int
+}
+
+func (l *lateEpochs) Rename(o, n string) error {
+	if filepath.Base(n) != epochsFile {
+		return l.FS.Rename(o, n)
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.waiting, l.syncs = n, 0
+	return nil
+}
+
+func (l *lateEpochs) SyncDir(n string) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.syncs++; l.waiting != "" && l.syncs > 4 {
+		if err := l.FS.Rename(l.waiting+".tmp", l.waiting); err != nil {
+			return err
+		}
+		l.waiting = ""
+	}
+	return l.FS.SyncDir(n)
+}
