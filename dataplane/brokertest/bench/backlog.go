@@ -4,9 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
@@ -30,6 +34,7 @@ var backlogSteps = []step{
 		return err
 	}},
 	{warm: 1, run: func(ctx context.Context, o options, t *target, f figures) (err error) {
+		unix.Sync() // what is still being written would be felt as well
 		end, err := endOffset(t.addrs[0], backlogTopic, 0)
 		if err != nil {
 			return err
@@ -48,7 +53,11 @@ var backlogSteps = []step{
 		if err != nil {
 			return err
 		}
-		began, behind := time.Now(), startBehind(ctx, t, end)
+		began := time.Now()
+		behind, err := startBehind(ctx, t, end)
+		if err != nil {
+			return err
+		}
 		f["tail beside one far behind, p50"], f[tailBeside], err = tail(ctx, t, backlogTopic, end, backlogRate, 1, o.latency)
 		took := time.Since(began)
 		got, berr := behind()
@@ -59,39 +68,71 @@ var backlogSteps = []step{
 	}},
 }
 
-// startBehind starts the consumer that is far behind. Near end it begins again, so
-// that it never becomes one at the tail. What it has read is then taken out of the page
-// cache again. The function ends it and returns the record
-// bytes that it has read.
-func startBehind(ctx context.Context, t *target, end int64) func() (int64, error) {
-	ctx, cancel := context.WithCancel(ctx)
-	type outcome struct {
-		bytes int64
-		err   error
+// behindFlag makes this binary the consumer that is far behind: its value is the
+// broker's address, the folder of its logs and the backlog's end.
+const behindFlag = "-be-behind"
+
+// startBehind starts the consumer that is far behind, as a process of its own: within
+// this one its steady reading kept the goroutines of the tail from running for up to 20 ms.
+// The function ends it and returns the record bytes that it has read.
+func startBehind(ctx context.Context, t *target, end int64) (stop func() (int64, error), err error) {
+	self, err := os.Executable()
+	if err != nil {
+		return nil, err
 	}
-	done := make(chan outcome, 1)
-	go func() {
-		var sum int64
-		for {
-			n, err := readBehind(ctx, t, end)
-			sum += n
-			if err == nil {
-				err = t.dropCache(false)
-			}
-			if err != nil || ctx.Err() != nil {
-				if ctx.Err() != nil {
-					err = nil // it was to be
-				}
-				done <- outcome{sum, err}
-				return
-			}
-		}
-	}()
+	cmd := exec.CommandContext(ctx, self, behindFlag, fmt.Sprintf("%s,%s,%d", t.addrs[0], t.dir, end))
+	cmd.Stderr = os.Stderr
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		return nil, err
+	}
+	var out strings.Builder
+	cmd.Stdout = &out
+	if err := cmd.Start(); err != nil {
+		return nil, err
+	}
 	return func() (int64, error) {
-		cancel()
-		out := <-done
-		return out.bytes, out.err
+		_ = in.Close() // its sign to end
+		if err := cmd.Wait(); err != nil {
+			return 0, fmt.Errorf("the consumer far behind: %w", err)
+		}
+		return strconv.ParseInt(strings.TrimSpace(out.String()), 10, 64)
+	}, nil
+}
+
+// beBehind is that process: it reads until its input ends and prints how many record
+// bytes it has got. Near the backlog's end it begins again, so that it never becomes a
+// consumer at the tail; what it has read is then taken out of the page cache again.
+func beBehind(what string) error {
+	f := strings.Split(what, ",")
+	if len(f) != 3 {
+		return fmt.Errorf("%s: want address, folder, end", behindFlag)
 	}
+	end, err := strconv.ParseInt(f[2], 10, 64)
+	if err != nil {
+		return err
+	}
+	t := &target{addrs: f[:1], dir: f[1]}
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	go func() {
+		_, _ = io.Copy(io.Discard, os.Stdin) // its end, however it comes
+		cancel()
+	}()
+	var sum int64
+	for ctx.Err() == nil {
+		n, err := readBehind(ctx, t, end)
+		sum += n
+		if err == nil {
+			err = t.dropCache(false)
+		}
+		if err != nil && ctx.Err() == nil {
+			return err
+		}
+	}
+	fmt.Println(sum)
+	return nil
 }
 
 // readBehind reads the backlog once, from the disk.

@@ -36,18 +36,22 @@ func main() {
 	partitions := flag.Bool("partitions", false, "measure one broker with many partitions instead: start, memory, files, idle CPU")
 	only := flag.String("only", "", "measure only one make: kafka or penstock")
 	floor := flag.String(strings.TrimPrefix(floorFlag, "-"), "", "be the server that is the machine's floor, in this folder; the bench starts it itself")
+	behind := flag.String(strings.TrimPrefix(behindFlag, "-"), "", "be the consumer far behind; the bench starts it itself")
 	flag.Parse()
-	if *floor != "" {
-		fmt.Fprintln(os.Stderr, "floor:", serveFloor(*floor))
-		os.Exit(1)
-	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
-	measure := run
-	if *partitions {
-		measure = manyPartitions
+	var err error
+	switch {
+	case *floor != "":
+		err = serveFloor(*floor)
+	case *behind != "":
+		err = beBehind(*behind)
+	case *partitions:
+		err = manyPartitions(ctx, o, *only)
+	default:
+		err = run(ctx, o, *only)
 	}
-	if err := measure(ctx, o, *only); err != nil {
+	if err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
 		os.Exit(1)
 	}
