@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"time"
 
 	"penstock/dataplane/recordbatch"
@@ -70,6 +71,9 @@ func (l *Log) load(o OpenOptions) error {
 	}
 	segs := l.segments()
 	end := segs[len(segs)-1].next
+	if end < o.RecoveryPoint {
+		return damaged(l.dir, end, fmt.Errorf("the log was on disk up to %d: %w", o.RecoveryPoint, recordbatch.ErrShort))
+	}
 	start := max(o.LogStartOffset, segs[0].base)
 	if end < start { // everything below the checkpointed start is gone, above is nothing
 		l.logger.Warn("log ends before its start, starting anew", "dir", l.dir, "end", end, "start", start)
@@ -113,10 +117,7 @@ func (l *Log) load(o OpenOptions) error {
 func (l *Log) listSegments() (files []vfs.Info, bases []int64, err error) {
 	files, err = l.fs.ReadDir(l.dir)
 	if errors.Is(err, fs.ErrNotExist) {
-		if err := l.fs.MkdirAll(l.dir); err != nil {
-			return nil, nil, storageErr("mkdir", l.dir, err)
-		}
-		return nil, nil, storageErr("sync", filepath.Dir(l.dir), l.fs.SyncDir(filepath.Dir(l.dir)))
+		return nil, nil, storageErr("mkdir", l.dir, vfs.MkdirAllDurable(l.fs, l.dir))
 	}
 	if err != nil {
 		return nil, nil, storageErr("list", l.dir, err)
@@ -130,6 +131,9 @@ func (l *Log) listSegments() (files []vfs.Info, bases []int64, err error) {
 	}
 	logs := map[int64]bool{}
 	for _, f := range files {
+		if f.Dir {
+			return nil, nil, &fs.PathError{Op: "open", Path: filepath.Join(l.dir, f.Name), Err: syscall.EISDIR}
+		}
 		if cleanName(f.Name) {
 			if err := removeIfThere(l.fs, filepath.Join(l.dir, f.Name)); err != nil {
 				return nil, nil, err
@@ -175,6 +179,10 @@ func (l *Log) loadSegments(bases []int64, o OpenOptions) error {
 			scanFrom++
 		}
 	}
+	safe := o.RecoveryPoint // below it a crash has damaged nothing
+	if o.CleanShutdown {
+		safe = math.MaxInt64
+	}
 	for i, base := range bases {
 		s := newSegment(l.fs, l.dir, base, &l.cfg, l.now())
 		s.openLog()
@@ -194,13 +202,16 @@ func (l *Log) loadSegments(bases []int64, o OpenOptions) error {
 		}
 		torn := false
 		if rebuild {
-			if torn, err = l.recoverSegment(s, size, later); err != nil {
+			if torn, err = l.recoverSegment(s, size, later, safe, i < scanFrom); err != nil {
 				return err
 			}
 		}
 		// A power cut may have taken the end of a segment and left the next one.
-		if !torn && len(later) > 0 && (s.next > later[0] || i >= scanFrom && s.next < later[0] && !l.holeBefore(s, later[0], o)) {
+		if !torn && len(later) > 0 && (s.next > later[0] || rebuild && s.next < later[0] && !l.holeBefore(s, later[0], o)) {
 			torn = true
+			if s.next < safe {
+				return damaged(s.path(logSuffix), s.next, fmt.Errorf("the next segment begins at %d: %w", later[0], recordbatch.ErrCorrupt))
+			}
 			if err := l.dropBases(later); err != nil {
 				return err
 			}
@@ -222,10 +233,13 @@ func (l *Log) loadSegments(bases []int64, o OpenOptions) error {
 
 // holeBefore tells whether the offsets between the end of a segment and the next one
 // are missing for a good reason: Kafka's compaction may remove the last batches of a
-// segment (ours leaves their header), and its checkpoint may be older than what it did.
-// A jump that no segment could hold was made by a follower.
+// segment (ours leaves their header), which lies below its checkpoint then, but for a
+// clean that was killed before it could write that. Above it a hole is taken for the
+// end of a segment that a power cut has taken: to keep what follows would be to lose
+// records between others, which no leader ever sends again. A jump that no segment
+// could hold was made by a follower.
 func (l *Log) holeBefore(s *segment, next int64, o OpenOptions) bool {
-	return next <= o.CleanedUpTo || l.cfg.Compact && s.holes || next-1-s.base > math.MaxInt32
+	return next <= o.CleanedUpTo || next-s.next > math.MaxInt32/2
 }
 
 // dropBases removes segments behind a torn one.
@@ -270,10 +284,13 @@ func (l *Log) loadSegment(s *segment, size int64, later []int64) error {
 			return fmt.Errorf("%w: %s has a broken entry", errRebuild, x.file.path())
 		}
 	}
+	s.size = size
+	if err := l.checkEmptyIndexes(s, len(later) > 0); err != nil {
+		return err
+	}
 	if err := checkIndexes(&s.offsets, &s.times, size, limit); err != nil {
 		return fmt.Errorf("%w: %w", errRebuild, err)
 	}
-	s.size = size
 	s.indexedTime()
 	if l.listedSize(segmentName(s.base, txnSuffix)) >= 0 {
 		if err := s.txns.load(s.base); errors.Is(err, errTxnIndex) {
@@ -296,8 +313,15 @@ func (l *Log) loadSegment(s *segment, size int64, later []int64) error {
 // recoverSegment reads the segment through, checks every batch, builds the indexes
 // anew and cuts what is not whole; torn tells that something was cut. The later
 // segments go before the cut: a crash between must not leave a gap that looks whole.
+// Below offset safe nothing is cut; it is an error then. below tells that the next
+// start will not read this segment through: a half-written index must not be left.
 // The producer state comes along, since the transaction index is made from it.
-func (l *Log) recoverSegment(s *segment, size int64, later []int64) (torn bool, err error) {
+func (l *Log) recoverSegment(s *segment, size int64, later []int64, safe int64, below bool) (torn bool, err error) {
+	if below {
+		if err := l.hideTimes(s); err != nil {
+			return false, err
+		}
+	}
 	if err := l.producersAt(s.base); err != nil {
 		return false, err
 	}
@@ -332,7 +356,6 @@ func (l *Log) recoverSegment(s *segment, size int64, later []int64) (torn bool, 
 			bad = err
 			break
 		}
-		s.holes = s.holes || h.BaseOffset() > s.next || int64(h.Count()) <= int64(h.LastOffsetDelta())
 		if latest, ok := l.epochs.latest(); h.LeaderEpoch() >= 0 && (!ok || h.LeaderEpoch() > latest) {
 			if err := l.epochs.assign(h.LeaderEpoch(), h.BaseOffset()); err != nil {
 				return false, err
@@ -346,6 +369,9 @@ func (l *Log) recoverSegment(s *segment, size int64, later []int64) (torn bool, 
 		}
 	}
 	l.recovered.note(size, s.size)
+	if bad != nil && s.next < safe {
+		return false, damaged(s.path(logSuffix), s.next, bad)
+	}
 	l.replayed = s.next
 	l.undecided.opened(l.producers.firstOpen())
 	if bad != nil {
@@ -365,6 +391,9 @@ func (l *Log) recoverSegment(s *segment, size int64, later []int64) (torn bool, 
 	err = errors.Join(s.offsets.sync(), s.times.sync(), s.offsets.finish(), s.times.finish(), s.txns.finish())
 	if bad != nil {
 		err = errors.Join(err, storageErr("sync", s.path(logSuffix), s.file.Sync()))
+	}
+	if err == nil && below {
+		err = l.showTimes(s)
 	}
 	return bad != nil, err
 }

@@ -36,6 +36,7 @@ const (
 type hotPath struct {
 	tb   testing.TB
 	m    *partition.Manager
+	q    *admission.Quotas
 	conn net.Conn
 	buf  []byte
 }
@@ -55,9 +56,10 @@ func newHotPath(tb testing.TB) *hotPath {
 		tb.Fatal(err)
 	}
 	lead(m)
+	quotas := admission.NewQuotas(admission.QuotaConfig{})
 	h := New(context.Background(), Deps{
 		BrokerID: 1, Broker: &config.Broker{FetchMaxBytes: 55 << 20}, Partitions: m, Metadata: metadata.NewCache("c"),
-		Sessions: fetchsession.New(fetchsession.Config{}), Quotas: admission.NewQuotas(admission.QuotaConfig{}),
+		Sessions: fetchsession.New(fetchsession.Config{}), Quotas: quotas,
 	})
 	l, err := listener.Listen(listener.Config{Addr: "127.0.0.1:0", Name: "PLAINTEXT", Handler: h.Serve, Budget: admission.NewLanes(64 << 20)})
 	if err != nil {
@@ -81,7 +83,7 @@ func newHotPath(tb testing.TB) *hotPath {
 			tb.Error(err)
 		}
 	})
-	return &hotPath{tb: tb, m: m, conn: conn, buf: make([]byte, 1<<20)}
+	return &hotPath{tb: tb, m: m, q: quotas, conn: conn, buf: make([]byte, 1<<20)}
 }
 
 func lead(m *partition.Manager) {
@@ -188,7 +190,7 @@ func TestARequestOfTheHotPathAllocatesWhatIsJustifiedOnly(t *testing.T) {
 		{"fetch of 4 partitions", func() func() { return always(frameOf(fetchOf(11, 4, 16<<10, 500))) }, 5},
 		{"fetch of 4 partitions in a session", func() func() { return p.session(fetchOf(12, 4, 16<<10, 500)) }, 2},
 		{"fetch of an empty tail without a wait", func() func() { return always(frameOf(p.tail(fetchOf(11, 1, 16<<10, 0)))) }, 5},
-		{"fetch that waits, and the produce that ends its wait", func() func() { return p.poll(t) }, 12},
+		{"fetch that waits, and the produce that ends its wait", p.poll, 12},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			if n := testing.AllocsPerRun(100, c.run()); n > c.want {
@@ -239,17 +241,22 @@ func (p *hotPath) tail(req *kmsg.FetchRequest) *kmsg.FetchRequest {
 	return req
 }
 
-// poll gives rounds of a fetch of the tail, which waits, and a produce on another
-// connection that ends the wait.
-func (p *hotPath) poll(tb testing.TB) func() {
+// another is a second connection.
+func (p *hotPath) another() *hotPath {
 	conn, err := net.Dial("tcp", p.conn.RemoteAddr().String())
 	if err != nil {
-		tb.Fatal(err)
+		p.tb.Fatal(err)
 	}
-	tb.Cleanup(func() { conn.Close() })
-	other := &hotPath{tb: tb, conn: conn, m: p.m, buf: make([]byte, 1<<10)}
+	p.tb.Cleanup(func() { conn.Close() })
+	return &hotPath{tb: p.tb, m: p.m, q: p.q, conn: conn, buf: make([]byte, 1<<20)}
+}
+
+// poll gives rounds of a fetch of the tail, which waits, and a produce on another
+// connection that ends the wait.
+func (p *hotPath) poll() func() {
+	other := p.another()
 	req := p.tail(fetchOf(11, 1, 16<<10, 30_000))
-	frame, produce := frameOf(req), produceOf(tb, 9, 1, 1, 1024)
+	frame, produce := frameOf(req), produceOf(p.tb, 9, 1, 1, 1024)
 	next := req.Topics[0].Partitions[0].FetchOffset
 	offset := bytes.LastIndex(frame, []byte(hotTopic)) + len(hotTopic) + 4 + 4 + 4
 	return func() {
@@ -261,6 +268,49 @@ func (p *hotPath) poll(tb testing.TB) func() {
 		}
 		other.call(produce)
 		p.receive()
+	}
+}
+
+// Nothing of an earlier request may stand in a reply that is made in its memory: one
+// that was throttled and refused, for topics that are not there, is followed by one that is in order.
+func TestAReplyHoldsNothingOfTheRequestsBeforeIt(t *testing.T) {
+	p := newHotPath(t)
+	user := "/config/users/ANONYMOUS"
+	bad := kmsg.NewPtrProduceRequest()
+	bad.SetVersion(11)
+	bad.Acks = 1
+	for _, name := range []string{"absent", "absent too"} {
+		rt := kmsg.NewProduceRequestTopic()
+		rt.Topic = name
+		rt.Partitions = make([]kmsg.ProduceRequestTopicPartition, 3)
+		bad.Topics = append(bad.Topics, rt)
+	}
+	ask := func(frame []byte) *kmsg.ProduceResponse {
+		c := p.another() // a throttled connection would be muted
+		resp := kmsg.NewPtrProduceResponse()
+		resp.SetVersion(11)
+		if err := resp.ReadFrom(c.buf[5:c.call(frame)]); err != nil {
+			t.Fatal(err)
+		}
+		return resp
+	}
+	for range 20 { // a pool does not give back what it was given last
+		if err := p.q.Update(user, map[string]string{"producer_byte_rate": "1"}); err != nil {
+			t.Fatal(err)
+		}
+		if r := ask(frameOf(bad)); r.ThrottleMillis == 0 || len(r.Topics) != 2 || r.Topics[1].Partitions[2].ErrorCode == 0 {
+			t.Fatalf("%+v", r)
+		}
+		if err := p.q.Update(user, nil); err != nil {
+			t.Fatal(err)
+		}
+		r := ask(produceOf(t, 11, 1, 1, 10))
+		if r.ThrottleMillis != 0 || len(r.Topics) != 1 || len(r.Topics[0].Partitions) != 1 || r.Topics[0].Topic != hotTopic {
+			t.Fatalf("%+v", r)
+		}
+		if a := r.Topics[0].Partitions[0]; a.ErrorCode != 0 || a.ErrorMessage != nil || len(a.ErrorRecords) != 0 || a.BaseOffset < 0 {
+			t.Fatalf("%+v", a)
+		}
 	}
 }
 

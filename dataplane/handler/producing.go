@@ -39,6 +39,7 @@ func newProducing(h *Handler, r *listener.Request, req *kmsg.ProduceRequest) *pr
 	}
 	x.h, x.r, x.acks, x.failed, x.size = h, r, req.Acks, false, len(req.Topics)
 	x.entries, x.answers = x.entries[:0], x.answers[:0]
+	x.resp.ThrottleMillis = 0
 	return x
 }
 

@@ -133,6 +133,11 @@ func (m *Manager) orders(req *kmsg.LeaderAndISRRequest) []order {
 		o.p, o.err = m.admit(o)
 	}
 	m.syncMade()
+	for i := range orders {
+		if o := &orders[i]; o.err == nil && o.p.gone() { // the folder has failed meanwhile
+			o.err = kerr.KafkaStorageError
+		}
+	}
 	return orders
 }
 
@@ -151,6 +156,9 @@ func (m *Manager) admit(o *order) (*Partition, error) {
 		return nil, kerr.UnknownTopicOrPartition
 	}
 	p := m.Partition(o.tp)
+	if _, ok := m.damagedAt(o.tp); ok {
+		return nil, kerr.KafkaStorageError
+	}
 	if p == nil {
 		return m.create(o.tp, o.topicID, o.state.IsNew)
 	}
@@ -260,6 +268,9 @@ func (m *Manager) stopOne(s stopOrder) (from []*commitlog.Dir, err error) {
 	p := m.Partition(s.tp)
 	if s.delete {
 		delete(m.preferred, s.tp)
+	}
+	if r, ok := m.damagedAt(s.tp); ok && s.delete {
+		return []*commitlog.Dir{r.dir}, m.dropDamaged(s.tp, r)
 	}
 	if p == nil {
 		if s.delete && m.anyOffline() {

@@ -276,8 +276,7 @@ func (p *Partition) TruncateFullyAndStartAt(leaderEpoch int32, offset int64) err
 // truncated finishes a truncation: with the append lock held.
 func (p *Partition) truncated(offset int64, err error) error {
 	if err == nil {
-		// The recovery point may have gone back, and must not be ahead of the log
-		// when a crash comes.
+		// The end may be below offset, the start may have gone back or up.
 		err = p.m.writeRecoveryPoints(p.dir())
 	}
 	if err != nil {

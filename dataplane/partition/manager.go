@@ -36,11 +36,12 @@ type Manager struct {
 	// finds the change.
 	configs sync.Mutex
 
-	mu     sync.RWMutex
-	parts  map[TopicPartition]*Partition
-	offIn  map[*commitlog.Dir]error // folders that have failed
-	closed bool
-	clean  map[*commitlog.Dir]bool // after Close: everything in it was closed in order
+	mu      sync.RWMutex
+	parts   map[TopicPartition]*Partition
+	offIn   map[*commitlog.Dir]error // folders that have failed
+	damaged map[TopicPartition]damagedReplica
+	closed  bool
+	clean   map[*commitlog.Dir]bool // after Close: everything in it was closed in order
 
 	checkpoints checkpoints
 	movers      movers
@@ -99,6 +100,7 @@ func NewManager(ctx context.Context, cfg Config) (*Manager, error) {
 		made:            map[*commitlog.Dir]bool{},
 		parts:           map[TopicPartition]*Partition{},
 		offIn:           map[*commitlog.Dir]error{},
+		damaged:         map[TopicPartition]damagedReplica{},
 		clean:           map[*commitlog.Dir]bool{},
 		stop:            make(chan struct{}),
 	}
@@ -183,6 +185,9 @@ func (m *Manager) configure(topic string) (committed []*Partition) {
 
 // absent is the error for a partition that is not served here.
 func (m *Manager) absent(tp TopicPartition) error {
+	if _, ok := m.damagedAt(tp); ok {
+		return kerr.KafkaStorageError
+	}
 	if m.cfg.Known != nil && m.cfg.Known(tp) {
 		return kerr.NotLeaderForPartition
 	}
@@ -243,7 +248,7 @@ func (m *Manager) Close() error {
 			continue
 		}
 		closing(d, "the checkpoints of "+d.Path(), errors.Join(m.writeRecoveryPoints(d), m.writeHighWatermark(d)))
-		m.clean[d] = !bad[d]
+		m.clean[d] = !bad[d] && !m.hasDamaged(d) // what was not opened is to be looked at again
 	}
 	return errors.Join(errs...)
 }
