@@ -60,8 +60,8 @@ compat: deps ## other makes' clients against the service: needs kcat, Python's v
 	@$(VENV)/bin/python -c 'import confluent_kafka' 2>/dev/null || $(VENV)/bin/pip install -q confluent-kafka
 	PYTHON=$(VENV)/bin/python $(GO) test -count=1 -timeout 20m -tags compat -v -run TestCompat ./controlplane/dev/devtest
 
-compat-kafka: deps ## the black-box suite against Apache Kafka, and its tools over our logs: needs Java 17 and Maven
-	$(GO) test -count=1 -timeout 20m -tags compat -v -run 'TestBlackBoxOfApacheKafka|TestKafkaReadsOurLogs' ./dataplane/brokertest
+compat-kafka: deps ## the black-box suite against Apache Kafka, its tools over our logs, log folders carried both ways: needs Java 17 and Maven
+	$(GO) test -count=1 -timeout 20m -tags compat -v -run 'TestBlackBoxOfApacheKafka|TestKafkaReadsOurLogs|TestCarried' ./dataplane/brokertest
 
 lint: ## go vet and staticcheck
 	$(GO) vet ./...

@@ -1,6 +1,7 @@
 package broker
 
 import (
+	"encoding/binary"
 	"fmt"
 	"time"
 
@@ -46,7 +47,7 @@ func (s *groupStorage) Append(p int32, recs []group.Record, done func(error)) {
 // readChunk bounds what is read from the log at once while a partition loads.
 const readChunk = 1 << 20
 
-func (s *groupStorage) Read(p int32, fn func(group.Record) error) error {
+func (s *groupStorage) Read(p int32, fn func(group.Logged) error) error {
 	part := s.partitions.Partition(offsetsPartition(p))
 	if part == nil {
 		return kerr.NotLeaderForPartition
@@ -70,9 +71,9 @@ func (s *groupStorage) Read(p int32, fn func(group.Record) error) error {
 	return nil
 }
 
-// readSlice gives every record from the offset at to fn, closes the slice and
-// returns where the next one begins.
-func readSlice(slice *commitlog.Slice, buf []byte, at int64, fn func(group.Record) error) ([]byte, int64, error) {
+// readSlice gives everything from the offset at on to fn, closes the slice and
+// returns where the next thing begins.
+func readSlice(slice *commitlog.Slice, buf []byte, at int64, fn func(group.Logged) error) ([]byte, int64, error) {
 	defer slice.Close()
 	if cap(buf) < slice.Len {
 		buf = make([]byte, slice.Len)
@@ -87,20 +88,38 @@ func readSlice(slice *commitlog.Slice, buf []byte, at int64, fn func(group.Recor
 			return buf, next, err
 		}
 		next = b.LastOffset() + 1
-		if b.IsControl() {
-			continue
+		producer := int64(group.NoTransaction)
+		if b.IsTransactional() {
+			producer = b.ProducerID()
 		}
 		err := recordbatch.Records(b, func(r recordbatch.Record) error {
-			if r.Offset < at {
+			end := group.NotAnEnd
+			if b.IsControl() {
+				end = transactionEnd(r.Key)
+			}
+			if r.Offset < at || b.IsControl() && end == group.NotAnEnd {
 				return nil
 			}
-			return fn(group.Record{Key: r.Key, Value: r.Value})
+			return fn(group.Logged{Record: r, Producer: producer, End: end})
 		})
 		if err != nil {
 			return buf, next, err
 		}
 	}
 	return buf, next, nil
+}
+
+// transactionEnd reads the key of a control record: int16 version, int16 type.
+func transactionEnd(key []byte) group.TransactionEnd {
+	if len(key) >= 4 {
+		switch binary.BigEndian.Uint16(key[2:]) {
+		case 0:
+			return group.Aborted
+		case 1:
+			return group.Committed
+		}
+	}
+	return group.NotAnEnd // of another kind
 }
 
 func (s *groupStorage) Partitions() int32 {

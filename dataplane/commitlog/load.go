@@ -97,8 +97,11 @@ func (l *Log) load(o OpenOptions) error {
 		return err
 	}
 	l.producers.expire(l.now(), l.cfg.ProducerExpiry)
-	if o.CleanShutdown && !l.listed.stale && l.listedSize(segmentName(end, snapshotSuffix)) >= 0 {
-		l.cleanSegs, l.cleanEnd = l.segs.Load(), end
+	if o.CleanShutdown && !l.listed.stale {
+		snapshot, empty := l.listedSize(segmentName(end, snapshotSuffix)) >= 0, l.listedSize(segmentName(end, logSuffix)) == 0
+		if snapshot || empty && len(l.producers.byID) == 0 {
+			l.cleanSegs, l.cleanEnd = l.segs.Load(), end
+		}
 	}
 	if !o.CleanShutdown {
 		return storageErr("sync", l.dir, l.fs.SyncDir(l.dir))

@@ -295,10 +295,19 @@ func (l *Log) Close() error {
 	}
 	end := l.end.Load()
 	if unchanged := l.segs.Load() == l.cleanSegs && end == l.cleanEnd && l.cuts == 0; ferr == nil && !unchanged {
-		ferr = errors.Join(l.epochs.persist(), l.active().finish(), l.giveBack(l.active()), l.active().sync(), writeSnapshot(l.fs, l.dir, end, &l.producers, true),
+		ferr = errors.Join(l.epochs.persist(), l.active().finish(), l.giveBack(l.active()), l.active().sync(), l.lastSnapshot(end),
 			l.keepSnapshots(end), storageErr("sync", l.dir, l.fs.SyncDir(l.dir)))
 	}
 	return errors.Join(ferr, l.closeSegments())
+}
+
+// lastSnapshot writes the producers as of the end. A log that holds nothing gets
+// none, as in Kafka.
+func (l *Log) lastSnapshot(end int64) error {
+	if end == l.segments()[0].base && len(l.producers.byID) == 0 {
+		return nil
+	}
+	return writeSnapshot(l.fs, l.dir, end, &l.producers, true)
 }
 
 // Delete closes without flushing and removes the folder.

@@ -176,5 +176,5 @@ func WriteTopicID(fsys vfs.FS, partitionDir string, id protocol.UUID) error {
 }
 
 func formatTopicID(id protocol.UUID) []byte {
-	return []byte("version: 0\ntopic_id: " + base64.RawURLEncoding.EncodeToString(id[:]) + "\n")
+	return []byte("version: 0\ntopic_id: " + base64.RawURLEncoding.EncodeToString(id[:]))
 }

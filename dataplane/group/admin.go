@@ -155,6 +155,9 @@ func (g *group) delete(fx *effects, done func(*kerr.Error)) {
 	for tp := range g.doubtful {
 		tps[tp] = true
 	}
+	for tp := range g.unstable {
+		tps[tp] = true
+	}
 	recs := make([]Record, 0, len(tps)+1)
 	for tp := range tps {
 		recs = append(recs, Record{Timestamp: now, Key: offsetRecordKey(g.id, tp.Topic, tp.Partition)})

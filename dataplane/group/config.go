@@ -93,13 +93,12 @@ type Storage interface {
 	// when the records are committed, or a *kerr.Error in the chain.
 	Append(partition int32, recs []Record, done func(error))
 
-	// Read gives every record from the start of the log to its END at the time
-	// of the call, in order; those of aborted transactions and control batches
-	// are left out. The end and not the high watermark: a new leader's high
-	// watermark may lag behind what was committed under the old one, and
+	// Read gives all that the log holds from its start to its END at the time
+	// of the call, in order. The end and not the high watermark: a new leader's
+	// high watermark may lag behind what was committed under the old one, and
 	// stopping there would take acknowledged commits back. Key and value may be
 	// reused after fn returns. An error of fn ends the reading and is returned.
-	Read(partition int32, fn func(Record) error) error
+	Read(partition int32, fn func(Logged) error) error
 
 	// Partitions is the number of partitions, 0 while the topic does not exist.
 	Partitions() int32

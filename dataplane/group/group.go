@@ -70,7 +70,11 @@ type group struct {
 	inFlight map[protocol.TopicPartition]int      // commits not answered by the storage
 	seq      uint64                               // of the last offset write
 	doubtful map[protocol.TopicPartition]struct{} // commits that failed, and yet may be in the log
-	stored   bool                                 // the log may have a record of the group itself
+	// unstable are partitions for which a transaction that has not ended has
+	// committed an offset. Transactions are coordinated elsewhere: they are
+	// learnt when the partition is loaded.
+	unstable map[protocol.TopicPartition]struct{}
+	stored   bool // the log may have a record of the group itself
 }
 
 func newGroup(sh *shard, id string) *group {
@@ -86,6 +90,7 @@ func newGroup(sh *shard, id string) *group {
 		offsets:  make(map[string]map[int32]offset),
 		inFlight: make(map[protocol.TopicPartition]int),
 		doubtful: make(map[protocol.TopicPartition]struct{}),
+		unstable: make(map[protocol.TopicPartition]struct{}),
 	}
 }
 
@@ -175,7 +180,7 @@ func (g *group) kill(fx *effects) {
 // need not be remembered.
 func (g *group) idle() bool {
 	return g.state == stateEmpty && !g.deleting && len(g.pending) == 0 && len(g.offsets) == 0 &&
-		len(g.inFlight) == 0 && len(g.doubtful) == 0 && !g.stored
+		len(g.inFlight) == 0 && len(g.doubtful) == 0 && len(g.unstable) == 0 && !g.stored
 }
 
 // newMemberID is the instance id or the client id, and something unique.

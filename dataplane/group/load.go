@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"penstock/dataplane/protocol"
 )
 
 var errAbandoned = errors.New("partition given up while it was read")
@@ -21,11 +23,11 @@ func (c *Coordinator) load(sh, prev *shard) {
 	start := time.Now()
 	for {
 		l := newLoader()
-		err := c.st.Read(sh.partition, func(rec Record) error {
+		err := c.st.Read(sh.partition, func(x Logged) error {
 			if sh.gone.Load() {
 				return errAbandoned
 			}
-			l.add(rec)
+			l.add(x)
 			return nil
 		})
 		if sh.gone.Load() {
@@ -65,28 +67,68 @@ func (g *group) resume(*effects) {
 }
 
 // loader gathers what the records of a partition amount to: the last record of
-// a key counts.
+// a key counts. Offsets committed in a transaction (KIP-98) count from its
+// commit on, but stand where they were written: what was written of the same
+// key between the two is newer.
 type loader struct {
 	offsets map[string]map[string]map[int32]offset // group, topic, partition
 	values  map[string]*kmsg.GroupMetadataValue
 	bad     int // records that could not be read
+
+	open   map[int64][]inTransaction // by producer: transactions not ended yet
+	newest map[string]int64          // of the keys in transactions: the log's offset of the record that counts
+}
+
+// inTransaction is a record that waits for its transaction's end.
+type inTransaction struct {
+	entry
+	key string
+	at  int64 // offset in the log
 }
 
 func newLoader() *loader {
 	return &loader{
 		offsets: make(map[string]map[string]map[int32]offset),
 		values:  make(map[string]*kmsg.GroupMetadataValue),
+		open:    make(map[int64][]inTransaction),
+		newest:  make(map[string]int64),
 	}
 }
 
-// add takes the next record. One that cannot be read is left out: refusing to
-// serve a partition's other groups for its sake would be worse.
-func (l *loader) add(rec Record) {
-	e, err := decode(rec)
+// add takes what comes next in the log. A record that cannot be read is left
+// out: refusing to serve a partition's other groups for its sake would be worse.
+func (l *loader) add(x Logged) {
+	if x.End != NotAnEnd {
+		for _, w := range l.open[x.Producer] {
+			if x.End == Committed && l.newest[w.key] <= w.at {
+				l.newest[w.key] = w.at
+				l.apply(w.entry)
+			}
+		}
+		delete(l.open, x.Producer)
+		return
+	}
+	e, err := decode(x.Record)
 	switch {
 	case err == errForeign:
 	case err != nil:
 		l.bad++
+	case x.Producer != NoTransaction:
+		key := string(x.Key)
+		l.open[x.Producer] = append(l.open[x.Producer], inTransaction{e, key, x.Offset})
+		if _, ok := l.newest[key]; !ok {
+			l.newest[key] = -1
+		}
+	default:
+		if _, ok := l.newest[string(x.Key)]; ok {
+			l.newest[string(x.Key)] = x.Offset
+		}
+		l.apply(e)
+	}
+}
+
+func (l *loader) apply(e entry) {
+	switch {
 	case e.isGroup && e.value == nil:
 		delete(l.values, e.group)
 	case e.isGroup:
@@ -125,6 +167,13 @@ func (l *loader) groups(sh *shard) map[string]*group {
 	for id, topics := range l.offsets {
 		if len(topics) > 0 {
 			get(id).offsets = topics
+		}
+	}
+	for _, ws := range l.open {
+		for _, w := range ws {
+			if !w.isGroup {
+				get(w.group).unstable[protocol.TopicPartition{Topic: w.topic, Partition: w.partition}] = struct{}{}
+			}
 		}
 	}
 	for id, v := range l.values {

@@ -26,7 +26,8 @@ type memLog struct {
 	gate    chan struct{} // if set, Read waits for it
 	readErr error         // one Read fails with this
 	reads   int
-	onApp   func() // called by Append before it does anything
+	logged  []Logged // read before everything else
+	onApp   func()   // called by Append before it does anything
 }
 
 func newMemLog(n int32) *memLog { return &memLog{n: n, parts: make(map[int32][]Record)} }
@@ -55,9 +56,10 @@ func (l *memLog) Append(p int32, recs []Record, done func(error)) {
 	time.AfterFunc(time.Millisecond, func() { done(nil) })
 }
 
-func (l *memLog) Read(p int32, fn func(Record) error) error {
+func (l *memLog) Read(p int32, fn func(Logged) error) error {
 	l.mu.Lock()
 	l.reads++
+	logged := l.logged
 	gate, recs, err := l.gate, l.parts[p][:len(l.parts[p]):len(l.parts[p])], l.readErr
 	l.readErr = nil
 	l.mu.Unlock()
@@ -67,8 +69,13 @@ func (l *memLog) Read(p int32, fn func(Record) error) error {
 	if err != nil {
 		return err
 	}
+	for _, x := range logged {
+		if err := fn(x); err != nil {
+			return err
+		}
+	}
 	for _, r := range recs {
-		if err := fn(r); err != nil {
+		if err := fn(Logged{Record: r, Producer: NoTransaction}); err != nil {
 			return err
 		}
 	}
@@ -276,7 +283,7 @@ func (e *env) fetch(group, topic string, partitions ...int32) kmsg.OffsetFetchRe
 		r.Topics = []kmsg.OffsetFetchRequestGroupTopic{{Topic: topic, Partitions: partitions}}
 	}
 	synctest.Wait()
-	return e.c.FetchGroup(r)
+	return e.c.FetchGroup(r, false)
 }
 
 // committed is what OffsetFetch says of one partition, -1000 for an error.

@@ -156,7 +156,7 @@ func setOffset(offsets map[string]map[int32]offset, topic string, partition int3
 }
 
 // dropOffsets writes tombstones for the committed offsets that which names and
-// nobody is just committing, and forgets them once those are stored. A group
+// nobody is just committing, in a transaction or not, and forgets them once those are stored. A group
 // that holds nothing else goes with its last offset.
 func (g *group) dropOffsets(fx *effects, which func(protocol.TopicPartition, offset) bool) {
 	if g.state == stateDead || g.deleting {
@@ -169,7 +169,7 @@ func (g *group) dropOffsets(fx *effects, which func(protocol.TopicPartition, off
 	for topic, parts := range g.offsets {
 		for p, o := range parts {
 			tp := protocol.TopicPartition{Topic: topic, Partition: p}
-			if g.inFlight[tp] > 0 || !which(tp, o) {
+			if _, pending := g.unstable[tp]; pending || g.inFlight[tp] > 0 || !which(tp, o) {
 				left++
 				continue
 			}
@@ -177,7 +177,7 @@ func (g *group) dropOffsets(fx *effects, which func(protocol.TopicPartition, off
 			recs = append(recs, Record{Timestamp: now, Key: offsetRecordKey(g.id, topic, p)})
 		}
 	}
-	last := left == 0 && g.state == stateEmpty && len(g.pending) == 0 && len(g.inFlight) == 0
+	last := left == 0 && g.state == stateEmpty && len(g.pending) == 0 && len(g.inFlight) == 0 && len(g.unstable) == 0
 	if last {
 		for tp := range g.doubtful {
 			if _, ok := g.offsets[tp.Topic][tp.Partition]; !ok {

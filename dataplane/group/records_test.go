@@ -24,7 +24,7 @@ func FuzzDecode(f *testing.F) {
 	f.Fuzz(func(t *testing.T, key, value []byte) {
 		rec := Record{Key: key, Value: value}
 		l := newLoader()
-		l.add(rec)
+		l.add(Logged{Record: rec, Producer: NoTransaction})
 		groups := l.groups(nil)
 		e, err := decode(rec)
 		if err != nil {
@@ -71,7 +71,7 @@ func TestRecordsSurviveABatch(t *testing.T) {
 	l := newLoader()
 	l.values["gone"] = new(kmsg.GroupMetadataValue)
 	setOffset(l.topics("g"), "t", 2, offset{})
-	if err := recordbatch.Records(b, func(r recordbatch.Record) error { l.add(r); return nil }); err != nil {
+	if err := recordbatch.Records(b, func(r recordbatch.Record) error { l.add(Logged{Record: r, Producer: NoTransaction}); return nil }); err != nil {
 		t.Fatal(err)
 	}
 	groups := l.groups(nil)

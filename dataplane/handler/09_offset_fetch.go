@@ -14,15 +14,15 @@ import (
 // Needs Describe on the group and on each topic. Topics that may not be
 // described fail by themselves, or are left out where all were asked for (null,
 // from v2). What was never committed is offset -1 without an error, also of
-// topics that do not exist. RequireStable (v7, KIP-447) is accepted: no
-// transaction can have offsets pending yet. The member id and epoch of v9 are
+// topics that do not exist. With RequireStable (v7, KIP-447) an offset that an
+// open transaction is about to replace is UNSTABLE_OFFSET_COMMIT. The member id and epoch of v9 are
 // for groups of the newer protocol (KIP-848) and ignored.
 func (h *Handler) offsetFetch(r *listener.Request) {
 	req := r.Body.(*kmsg.OffsetFetchRequest)
 	asked := distinctOffsets(offsetGroups(req))
 	results := make([]kmsg.OffsetFetchResponseGroup, 0, len(asked))
 	for _, g := range asked {
-		results = append(results, h.fetchOffsets(r, g))
+		results = append(results, h.fetchOffsets(r, g, req.RequireStable))
 	}
 	r.Reply(offsetsResponse(req, results))
 }
@@ -74,7 +74,7 @@ func offsetsResponse(req *kmsg.OffsetFetchRequest, results []kmsg.OffsetFetchRes
 }
 
 // fetchOffsets answers for one group, without what the caller may not see.
-func (h *Handler) fetchOffsets(r *listener.Request, g kmsg.OffsetFetchRequestGroup) kmsg.OffsetFetchResponseGroup {
+func (h *Handler) fetchOffsets(r *listener.Request, g kmsg.OffsetFetchRequestGroup, stable bool) kmsg.OffsetFetchResponseGroup {
 	if !h.authorize(r, kmsg.ACLOperationDescribe, kmsg.ACLResourceTypeGroup, g.Group) {
 		out := kmsg.NewOffsetFetchResponseGroup()
 		out.Group, out.ErrorCode = g.Group, kerr.GroupAuthorizationFailed.Code
@@ -96,7 +96,7 @@ func (h *Handler) fetchOffsets(r *listener.Request, g kmsg.OffsetFetchRequestGro
 		}
 		g.Topics = topics
 	}
-	out := h.Groups.FetchGroup(g)
+	out := h.Groups.FetchGroup(g, stable)
 	if all {
 		out.Topics = slices.DeleteFunc(out.Topics, func(t kmsg.OffsetFetchResponseGroupTopic) bool { return !mayDescribe(t.Topic) })
 	}
