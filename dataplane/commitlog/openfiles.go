@@ -19,15 +19,15 @@ import (
 const maxOpenFiles = 16384
 
 // LimitOpenFiles sets how many segment and index files all logs of the process may
-// keep open; those in use come on top. 0 is the default: half of RLIMIT_NOFILE, the
-// other half is for connections, but at most 16,384. Files above the bound are closed
-// as others are opened.
+// keep open; those in use come on top. 0 is the default: a fifth of RLIMIT_NOFILE, as
+// connections may take three quarters, but at most 16,384. Files above the bound are
+// closed as others are opened.
 func LimitOpenFiles(n int) {
 	if n <= 0 {
 		n = maxOpenFiles
 		var r unix.Rlimit
-		if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &r); err == nil && r.Cur/2 < uint64(n) {
-			n = int(r.Cur / 2)
+		if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &r); err == nil && r.Cur/5 < uint64(n) {
+			n = int(r.Cur / 5)
 		}
 	}
 	opened.mu.Lock()
