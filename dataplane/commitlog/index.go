@@ -196,8 +196,20 @@ func (x *index) cut(n int) error {
 	})
 }
 
+// empty drops all entries of a file of size bytes (-1: there is none). It is durable
+// after sync: until then a start that is not clean builds the index anew.
+func (x *index) empty(size int64) error {
+	x.stored, x.pending, x.last = 0, x.pending[:0], [timeEntrySize]byte{}
+	if size == 0 {
+		return nil
+	}
+	x.dirty = true
+	return storageErr("truncate", x.file.path(), x.file.Truncate(0))
+}
+
+// sync makes the file durable if it has changed since it was last synced.
 func (x *index) sync() error {
-	if err := x.write(); err != nil {
+	if err := x.write(); err != nil || !x.dirty {
 		return err
 	}
 	x.dirty = false

@@ -303,7 +303,7 @@ func (l *Log) recoverSegment(s *segment, size int64, later []int64) (torn bool, 
 		if x.entry == timeEntrySize {
 			x.max = fresh.times.max
 		}
-		if err := x.cut(0); err != nil {
+		if err := x.empty(l.listedSize(segmentName(s.base, x.file.suffix))); err != nil {
 			return false, err
 		}
 	}
