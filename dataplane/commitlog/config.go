@@ -18,6 +18,15 @@ type Config struct {
 	RetentionBytes     int64         // retention.bytes; 0 or negative = no limit
 	// KeepForever: cleanup.policy does not contain delete, so age and size delete nothing.
 	KeepForever bool
+	// Compact: cleanup.policy contains compact. The log does not clean itself: Clean does.
+	Compact bool
+	// DeleteRetention is delete.retention.ms: how long a clean keeps tombstones and
+	// markers from when it first meets them; 0 = not at all.
+	DeleteRetention time.Duration
+	// MinCompactionLag is min.compaction.lag.ms; 0 = none.
+	MinCompactionLag time.Duration
+	// MaxCompactionLag is max.compaction.lag.ms; 0 = no limit.
+	MaxCompactionLag time.Duration
 	// FlushMessages is flush.messages: fsync when so many records are unflushed; 0 = never by count.
 	FlushMessages int64
 	// FlushAge is flush.ms: FlushIfDue syncs what has been unflushed for so long; 0 = never by time.
@@ -65,6 +74,9 @@ type OpenOptions struct {
 	CleanShutdown bool
 	// RecoveryPoint is the checkpointed offset below which all is on disk.
 	RecoveryPoint int64
+	// CleanedUpTo is where the last clean ended by the cleaner's checkpoint. Below it
+	// there may be holes between segments.
+	CleanedUpTo int64
 	// LogStartOffset is the checkpointed start; the log's own start may be higher.
 	LogStartOffset int64
 	Now            func() time.Time // nil = time.Now

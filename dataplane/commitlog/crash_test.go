@@ -151,11 +151,15 @@ func (s *survivor) step() error {
 		at := max(0, s.m.end+int64(s.r.Intn(9)-4))
 		s.mayStart = max(at, s.m.end)
 		s.t.Logf("start anew at %d", at)
+		if err := s.l.LowerRecoveryPoint(0); err != nil {
+			return err
+		}
+		s.recovery = s.l.RecoveryPoint()
 		if err := s.l.TruncateFullyAndStartAt(at); err != nil {
 			return err
 		}
 		s.m = model{start: at, end: at}
-		s.safe, s.recovery, s.start = at, s.l.RecoveryPoint(), at
+		s.safe, s.start = at, at
 	}
 	return nil
 }
@@ -213,13 +217,17 @@ func (s *survivor) truncate() error {
 	}
 	to := s.m.batches[i].BaseOffset()
 	s.floor = min(s.safe, to)
+	if err := s.l.LowerRecoveryPoint(to); err != nil {
+		return err
+	}
+	s.recovery = s.l.RecoveryPoint() // the caller's duty
 	s.t.Logf("truncate to %d", to)
 	if _, err := s.l.TruncateTo(to); err != nil {
 		return err
 	}
 	s.m.truncate(to)
 	s.safe = min(s.safe, s.m.end)
-	s.recovery, s.start = s.l.RecoveryPoint(), s.l.StartOffset() // the caller's duty
+	s.start = s.l.StartOffset()
 	return nil
 }
 
@@ -251,7 +259,7 @@ func (s *survivor) restart() error {
 		return err
 	}
 	s.bg = nil
-	s.safe, s.recovery, s.start = s.m.end, s.m.end, s.m.start
+	s.safe, s.recovery, s.start = s.m.end, s.l.RecoveryPoint(), s.m.start
 	if s.r.Intn(2) == 0 {
 		s.disk = s.disk.Crash(s.r)
 		s.fs = s.wrap(s.disk)

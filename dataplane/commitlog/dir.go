@@ -20,6 +20,7 @@ const (
 	RecoveryPointCheckpoint = "recovery-point-offset-checkpoint"
 	HighWatermarkCheckpoint = "replication-offset-checkpoint"
 	LogStartCheckpoint      = "log-start-offset-checkpoint"
+	CleanerCheckpoint       = "cleaner-offset-checkpoint"
 )
 
 const (

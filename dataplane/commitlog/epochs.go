@@ -47,7 +47,10 @@ func loadEpochs(fsys vfs.FS, dir string) (*epochs, error) {
 		}
 		return e, err
 	}
-	e.entries, err = parseEpochs(b)
+	entries, err := parseEpochs(b)
+	if err == nil { // of a damaged file nothing is believed
+		e.entries = entries
+	}
 	return e, err
 }
 

@@ -5,9 +5,11 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
+	"math"
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"time"
 
 	"penstock/dataplane/recordbatch"
@@ -69,6 +71,9 @@ func (l *Log) load(o OpenOptions) error {
 	}
 	segs := l.segments()
 	end := segs[len(segs)-1].next
+	if end < o.RecoveryPoint {
+		return damaged(l.dir, end, fmt.Errorf("the log was on disk up to %d: %w", o.RecoveryPoint, recordbatch.ErrShort))
+	}
 	start := max(o.LogStartOffset, segs[0].base)
 	if end < start { // everything below the checkpointed start is gone, above is nothing
 		l.logger.Warn("log ends before its start, starting anew", "dir", l.dir, "end", end, "start", start)
@@ -123,10 +128,17 @@ func (l *Log) listSegments() (files []vfs.Info, bases []int64, err error) {
 	if err != nil {
 		return nil, nil, storageErr("list", l.dir, err)
 	}
+	if changed, err := l.finishSwaps(files); err != nil {
+		return nil, nil, err
+	} else if changed {
+		if files, err = l.fs.ReadDir(l.dir); err != nil {
+			return nil, nil, storageErr("list", l.dir, err)
+		}
+	}
 	logs := map[int64]bool{}
 	for _, f := range files {
-		if strings.HasSuffix(f.Name, ".swap") {
-			return nil, nil, fmt.Errorf("%s: %s is from a compaction that did not finish", l.dir, f.Name)
+		if f.Dir {
+			return nil, nil, &fs.PathError{Op: "open", Path: filepath.Join(l.dir, f.Name), Err: syscall.EISDIR}
 		}
 		if cleanName(f.Name) {
 			if err := removeIfThere(l.fs, filepath.Join(l.dir, f.Name)); err != nil {
@@ -173,6 +185,10 @@ func (l *Log) loadSegments(bases []int64, o OpenOptions) error {
 			scanFrom++
 		}
 	}
+	safe := o.RecoveryPoint // below it a crash has damaged nothing
+	if o.CleanShutdown {
+		safe = math.MaxInt64
+	}
 	for i, base := range bases {
 		s := newSegment(l.fs, l.dir, base, &l.cfg, l.now())
 		s.openLog()
@@ -192,14 +208,16 @@ func (l *Log) loadSegments(bases []int64, o OpenOptions) error {
 		}
 		torn := false
 		if rebuild {
-			if torn, err = l.recoverSegment(s, size, later); err != nil {
+			if torn, err = l.recoverSegment(s, size, later, safe); err != nil {
 				return err
 			}
 		}
-		// A power cut may have taken the end of a segment and left the next one. (Gaps
-		// of compaction lie below the recovery point.)
-		if !torn && len(later) > 0 && (s.next > later[0] || i >= scanFrom && s.next < later[0]) {
+		// A power cut may have taken the end of a segment and left the next one.
+		if !torn && len(later) > 0 && (s.next > later[0] || rebuild && s.next < later[0] && !l.holeBefore(s, later[0], o)) {
 			torn = true
+			if s.next < safe {
+				return damaged(s.path(logSuffix), s.next, fmt.Errorf("the next segment begins at %d: %w", later[0], recordbatch.ErrCorrupt))
+			}
 			if err := l.dropBases(later); err != nil {
 				return err
 			}
@@ -217,6 +235,14 @@ func (l *Log) loadSegments(bases []int64, o OpenOptions) error {
 	}
 	l.setSegments(segs)
 	return nil
+}
+
+// holeBefore tells whether the offsets between the end of a segment and the next one
+// are missing for a good reason: Kafka's compaction may remove the last batches of a
+// segment (ours leaves their header), and its checkpoint may be older than what it did.
+// A jump that no segment could hold was made by a follower.
+func (l *Log) holeBefore(s *segment, next int64, o OpenOptions) bool {
+	return next <= o.CleanedUpTo || l.cfg.Compact && s.holes || next-1-s.base > math.MaxInt32
 }
 
 // dropBases removes segments behind a torn one.
@@ -265,6 +291,9 @@ func (l *Log) loadSegment(s *segment, size int64, later []int64) error {
 		return fmt.Errorf("%w: %w", errRebuild, err)
 	}
 	s.size = size
+	if err := l.checkEmptyIndexes(s, len(later) > 0); err != nil {
+		return err
+	}
 	s.indexedTime()
 	if l.listedSize(segmentName(s.base, txnSuffix)) >= 0 {
 		if err := s.txns.load(s.base); errors.Is(err, errTxnIndex) {
@@ -287,8 +316,9 @@ func (l *Log) loadSegment(s *segment, size int64, later []int64) error {
 // recoverSegment reads the segment through, checks every batch, builds the indexes
 // anew and cuts what is not whole; torn tells that something was cut. The later
 // segments go before the cut: a crash between must not leave a gap that looks whole.
+// Below offset safe nothing is cut; it is an error then.
 // The producer state comes along, since the transaction index is made from it.
-func (l *Log) recoverSegment(s *segment, size int64, later []int64) (torn bool, err error) {
+func (l *Log) recoverSegment(s *segment, size int64, later []int64, safe int64) (torn bool, err error) {
 	if err := l.producersAt(s.base); err != nil {
 		return false, err
 	}
@@ -323,6 +353,7 @@ func (l *Log) recoverSegment(s *segment, size int64, later []int64) (torn bool, 
 			bad = err
 			break
 		}
+		s.holes = s.holes || h.BaseOffset() > s.next || int64(h.Count()) <= int64(h.LastOffsetDelta())
 		if latest, ok := l.epochs.latest(); h.LeaderEpoch() >= 0 && (!ok || h.LeaderEpoch() > latest) {
 			if err := l.epochs.assign(h.LeaderEpoch(), h.BaseOffset()); err != nil {
 				return false, err
@@ -336,6 +367,9 @@ func (l *Log) recoverSegment(s *segment, size int64, later []int64) (torn bool, 
 		}
 	}
 	l.recovered.note(size, s.size)
+	if bad != nil && s.next < safe {
+		return false, damaged(s.path(logSuffix), s.next, bad)
+	}
 	l.replayed = s.next
 	l.undecided.opened(l.producers.firstOpen())
 	if bad != nil {

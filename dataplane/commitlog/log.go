@@ -35,6 +35,11 @@ type Log struct {
 	closed     atomic.Bool
 	recovered  Recovery // set before the log is shared
 
+	cleanMu sync.Mutex // held over a clean: one at a time
+	// shape is held by what removes closed segments or puts others in their place
+	// (truncation, retention, the end of a clean), so that the last can sync the folder
+	// without mu; taken before flushMu and mu.
+	shape   sync.Mutex
 	flushMu sync.Mutex // one flush at a time; taken before mu
 
 	mu        sync.Mutex
@@ -46,6 +51,8 @@ type Log struct {
 	dirDirty  bool          // names were made that are not yet durable
 	unsynced  []string      // files written beside the log files and not yet synced
 	deleted   []deletedFile // wait for removal
+	stopClean func(error)   // ends the clean that runs, if one does
+	pauses    int           // while above 0 no clean begins
 	listed    *listing      // while the log is being opened
 	// The segments and the end that a clean start found, with the snapshot for that end:
 	// while they are the same there is nothing to write at Close.
@@ -284,6 +291,7 @@ func (l *Log) Close() error {
 	if l.closed.Load() {
 		return nil
 	}
+	l.PauseCleaning() // for good
 	ferr := l.Flush()
 	defer l.wg.Wait() // after the locks are free; what still waits finds the log closed
 	l.flushMu.Lock()
@@ -326,6 +334,7 @@ func (l *Log) Closed() bool { return l.closed.Load() }
 func (l *Log) Abandon() error { return l.abandon() }
 
 func (l *Log) abandon() error {
+	l.PauseCleaning() // for good
 	defer l.wg.Wait()
 	l.flushMu.Lock()
 	defer l.flushMu.Unlock()

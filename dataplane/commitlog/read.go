@@ -12,7 +12,7 @@ type Slice struct {
 	Pos         int64    // byte position of the first batch
 	Len         int      // bytes; 0 = nothing
 	FirstOffset int64    // base offset of the first batch; may be below the offset asked for
-	LastOffset  int64    // of the last batch; -1 if empty
+	LastOffset  int64    // of the last batch, or higher up to the next batch where compaction left a hole; -1 if empty
 
 	ref *fileRef
 	seg *segment

@@ -2,6 +2,7 @@ package commitlog
 
 import (
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kerr"
@@ -27,3 +28,36 @@ func (l *Log) Recovery() Recovery { return l.recovered }
 
 // isIO tells a disk that fails from bytes that are wrong.
 func isIO(err error) bool { return errors.Is(err, kerr.KafkaStorageError) }
+
+// damaged is the error of a log that lacks what was on disk for sure. It is not cut
+// there: a replica that is in sync is trusted to have all that is committed, and one
+// that has silently lost it could become the leader.
+func damaged(path string, offset int64, err error) error {
+	return fmt.Errorf("%s: what follows offset %d is damaged, and had been safely on disk: %w", path, offset, err)
+}
+
+// checkEmptyIndexes looks into the log where an index has no entry at all: one that
+// should have some was emptied, and would be believed.
+func (l *Log) checkEmptyIndexes(s *segment, finished bool) error {
+	if s.size == 0 && (finished || s.times.count() > 0) {
+		return fmt.Errorf("%w: the log is empty", errRebuild)
+	}
+	if s.size == 0 || s.times.count() > 0 && (s.offsets.count() > 0 || s.size <= int64(l.cfg.IndexIntervalBytes)) {
+		return nil
+	}
+	sc := newScanner(s.file, s.size)
+	defer sc.close()
+	for pos := int64(0); pos < s.size; {
+		h, n, err := sc.header(pos)
+		if err != nil {
+			return fmt.Errorf("%w: %w", errRebuild, err)
+		}
+		if s.offsets.count() == 0 && pos > int64(max(l.cfg.IndexIntervalBytes, 0)) || finished && s.times.count() == 0 && h.MaxTimestamp() >= 0 {
+			return fmt.Errorf("%w: an index is empty", errRebuild)
+		}
+		if pos += n; pos > int64(l.cfg.IndexIntervalBytes) && s.offsets.count() > 0 {
+			return nil
+		}
+	}
+	return nil
+}

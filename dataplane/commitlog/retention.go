@@ -26,6 +26,8 @@ func (l *Log) IncrementStartOffset(offset int64) (bool, error) {
 // DeleteOldSegments applies retention by start offset, size and time to segments
 // that end at or below hw, and tells how many went. Files are renamed to .deleted.
 func (l *Log) DeleteOldSegments(now time.Time, hw int64) (int, error) {
+	l.shape.Lock()
+	defer l.shape.Unlock()
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if err := l.usable(); err != nil {

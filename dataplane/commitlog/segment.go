@@ -43,6 +43,8 @@ type segment struct {
 	maxTsLast int64    // last offset of the first batch with maxTs
 	firstTs   int64    // largest timestamp of the first batch; unknownTs before it is read
 	unindexed int      // bytes since the last index entry
+	holes     bool     // a recovery has met offsets without a record
+	due       int64    // when the first delete horizon in it passes, ms; dueUnknown, dueNever
 	dirty     bool     // there are batches that are not yet synced
 	offsets   index
 	times     index
@@ -59,7 +61,7 @@ func segmentPath(dir string, base int64, suffix string) string {
 
 // newSegment prepares a segment without opening anything.
 func newSegment(fsys vfs.FS, dir string, base int64, cfg *Config, now time.Time) *segment {
-	s := &segment{fs: fsys, dir: dir, base: base, created: now, next: base, maxTs: -1, maxTsLast: base, firstTs: unknownTs}
+	s := &segment{fs: fsys, dir: dir, base: base, created: now, next: base, maxTs: -1, maxTsLast: base, firstTs: unknownTs, due: dueUnknown}
 	s.offsets = index{file: newFileRef(fsys, dir, base, indexSuffix, true), entry: offsetEntrySize, max: int(cfg.SegmentIndexBytes) / offsetEntrySize}
 	s.times = index{file: newFileRef(fsys, dir, base, timeSuffix, true), entry: timeEntrySize, max: int(cfg.SegmentIndexBytes) / timeEntrySize}
 	s.txns = newTxnIndex(fsys, s.path(txnSuffix))
@@ -131,7 +133,7 @@ func (s *segment) account(h recordbatch.Batch, length int64, interval int) error
 }
 
 func (s *segment) noteTime(h recordbatch.Batch) {
-	if ts := h.MaxTimestamp(); ts > s.maxTs {
+	if ts := h.MaxTimestamp(); ts > s.maxTs && h.Count() > 0 { // an emptied batch keeps the time of what is gone
 		s.maxTs, s.maxTsLast = ts, h.LastOffset()
 	}
 }

@@ -9,11 +9,32 @@ import (
 	"time"
 )
 
+// LowerRecoveryPoint takes the recovery point back before a truncation to offset. The
+// caller writes its checkpoint in between: a log that ends below the checkpointed point
+// is taken for one that has lost what it had.
+func (l *Log) LowerRecoveryPoint(offset int64) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if err := l.usable(); err != nil || l.recovery.Load() <= offset {
+		return err
+	}
+	segs := l.segments()
+	s := segs[find(segs, offset)]
+	_, _, next, err := s.boundary(offset)
+	if err != nil {
+		return err
+	}
+	l.cuts++ // a flush that is under way must not raise it again
+	l.recovery.Store(min(offset, next))
+	return nil
+}
+
 // TruncateTo drops everything at and above offset; false if there was nothing to drop.
 // A batch that holds offset in its middle goes whole, and the log then ends where it
-// began. The caller must write the recovery-point checkpoint after it, since the
-// recovery point may have moved back.
+// began; see LowerRecoveryPoint for what must come before.
 func (l *Log) TruncateTo(offset int64) (bool, error) {
+	l.shape.Lock()
+	defer l.shape.Unlock()
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if err := l.usable(); err != nil {
@@ -63,8 +84,11 @@ func (l *Log) TruncateTo(offset int64) (bool, error) {
 	return true, l.fail(storageErr("sync", l.dir, l.fs.SyncDir(l.dir)))
 }
 
-// TruncateFullyAndStartAt drops everything and starts anew at offset.
+// TruncateFullyAndStartAt drops everything and starts anew at offset; see
+// LowerRecoveryPoint, with 0, for what must come before.
 func (l *Log) TruncateFullyAndStartAt(offset int64) error {
+	l.shape.Lock()
+	defer l.shape.Unlock()
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if err := l.usable(); err != nil {
@@ -103,26 +127,34 @@ func (l *Log) restartAt(offset int64) error {
 func (s *segment) truncateTo(offset int64) (int64, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	pos, err := s.position(offset - 1)
+	pos, end, next, err := s.boundary(offset)
 	if err != nil {
 		return 0, err
 	}
+	return end, s.cutAt(pos, next)
+}
+
+// boundary finds where to cut the segment for a truncation to offset: the position,
+// where the log ends then, and where its last batch does, which may be before that.
+func (s *segment) boundary(offset int64) (pos, end, next int64, err error) {
+	if pos, err = s.position(offset - 1); err != nil {
+		return 0, 0, 0, err
+	}
 	sc := newScanner(s.file, s.size)
 	defer sc.close()
-	end, next := offset, s.base // next: after the last batch that stays
+	end, next = offset, min(s.base, offset)
 	for pos < s.size {
 		h, n, err := sc.header(pos)
 		if err != nil {
-			return 0, err
+			return 0, 0, 0, err
 		}
 		if h.LastOffset() >= offset {
-			end = max(s.base, min(offset, h.BaseOffset()))
-			break
+			return pos, max(s.base, min(offset, h.BaseOffset())), next, nil
 		}
 		next = h.NextOffset()
 		pos += n
 	}
-	return end, s.cutAt(pos, next)
+	return pos, end, next, nil
 }
 
 // cutAt shortens the file to size bytes that end before offset next. While slices
@@ -141,7 +173,8 @@ func (s *segment) cutAt(size, next int64) error {
 	}
 	s.size, s.next, s.unindexed, s.firstTs = size, next, 0, unknownTs
 	// An entry names the last offset of the batch at its position.
-	if err := s.offsets.truncate(func(e []byte) bool { return entryPos(e) < size }); err != nil {
+	// Kafka's may name the last offset of several batches that were appended in one.
+	if err := s.offsets.truncate(func(e []byte) bool { return entryPos(e) < size && s.base+entryOffset(e) < next }); err != nil {
 		return err
 	}
 	if err := s.times.truncate(func(e []byte) bool { return s.base+entryTimeOffset(e) < next }); err != nil {
@@ -262,7 +295,7 @@ func (l *Log) keepSnapshots(offset int64) error {
 // cleanName tells whether a file is a leftover that the log removes when it opens.
 func cleanName(name string) bool {
 	switch filepath.Ext(name) {
-	case deletedSuffix, ".tmp", ".cleaned":
+	case deletedSuffix, ".tmp":
 		return true
 	}
 	return false

@@ -151,6 +151,9 @@ func (m *Manager) admit(o *order) (*Partition, error) {
 		return nil, kerr.UnknownTopicOrPartition
 	}
 	p := m.Partition(o.tp)
+	if _, ok := m.damagedAt(o.tp); ok {
+		return nil, kerr.KafkaStorageError
+	}
 	if p == nil {
 		return m.create(o.tp, o.topicID, o.state.IsNew)
 	}
@@ -260,6 +263,9 @@ func (m *Manager) stopOne(s stopOrder) (from []*commitlog.Dir, err error) {
 	p := m.Partition(s.tp)
 	if s.delete {
 		delete(m.preferred, s.tp)
+	}
+	if r, ok := m.damagedAt(s.tp); ok && s.delete {
+		return []*commitlog.Dir{r.dir}, m.dropDamaged(s.tp, r)
 	}
 	if p == nil {
 		if s.delete && m.anyOffline() {

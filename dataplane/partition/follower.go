@@ -231,8 +231,14 @@ func (p *Partition) truncate(leaderEpoch int32, to func() int64) error {
 
 	// With nothing to cut the log may still hold the start of an epoch in which
 	// this replica led and wrote nothing; it has to go, or both sides would never agree.
-	_, err := p.log().TruncateTo(offset)
-	if !cut {
+	var err error
+	if cut {
+		err = p.dirtyFrom(offset)
+	}
+	if err == nil {
+		_, err = p.log().TruncateTo(offset)
+	}
+	if !cut || err != nil {
 		return p.broken(err)
 	}
 	p.truncateCopy(func(l *commitlog.Log) error {
@@ -259,7 +265,10 @@ func (p *Partition) TruncateFullyAndStartAt(leaderEpoch int32, offset int64) err
 	p.log().BeforeTruncation()
 	p.end, p.hw = offset, offset
 	p.state.Unlock()
-	err := p.log().TruncateFullyAndStartAt(offset)
+	err := p.dirtyFrom(offset)
+	if err == nil {
+		err = p.log().TruncateFullyAndStartAt(offset)
+	}
 	p.truncateCopy(func(l *commitlog.Log) error { return l.TruncateFullyAndStartAt(offset) })
 	return p.truncated(offset, err)
 }
@@ -267,8 +276,7 @@ func (p *Partition) TruncateFullyAndStartAt(leaderEpoch int32, offset int64) err
 // truncated finishes a truncation: with the append lock held.
 func (p *Partition) truncated(offset int64, err error) error {
 	if err == nil {
-		// The recovery point may have gone back, and must not be ahead of the log
-		// when a crash comes.
+		// The end may be below offset, the start may have gone back or up.
 		err = p.m.writeRecoveryPoints(p.dir())
 	}
 	if err != nil {

@@ -9,6 +9,8 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/twmb/franz-go/pkg/kerr"
+
 	"penstock/dataplane/commitlog"
 	"penstock/dataplane/protocol"
 )
@@ -19,13 +21,14 @@ type loading struct {
 	m        *Manager
 	listings map[*commitlog.Dir]commitlog.Listing
 	points   map[*commitlog.Dir]checkpointed
+	progress recovering
 
 	mu      sync.Mutex
 	doubles []*Partition // lie in a second folder as well
 }
 
 // checkpointed is what a folder's checkpoints say.
-type checkpointed struct{ hw, recovery, start map[TopicPartition]int64 }
+type checkpointed struct{ hw, recovery, start, cleaned map[TopicPartition]int64 }
 
 // load opens the logs of all folders; an error if none of these can be used.
 func (m *Manager) load(ctx context.Context) error {
@@ -39,6 +42,11 @@ func (m *Manager) load(ctx context.Context) error {
 		m.cfg.PrefetchTopics(l.topics())
 	}
 	failed := make([]error, len(m.cfg.Dirs))
+	all := 0
+	for _, listing := range l.listings {
+		all += len(listing.Current)
+	}
+	l.progress.watch(m, all)
 	var wg sync.WaitGroup
 	for i, d := range m.cfg.Dirs {
 		if !m.offline(d) {
@@ -46,6 +54,7 @@ func (m *Manager) load(ctx context.Context) error {
 		}
 	}
 	wg.Wait()
+	l.progress.done(m)
 	if ctx.Err() != nil {
 		return errors.Join(append(failed, ctx.Err())...)
 	}
@@ -65,6 +74,13 @@ func (m *Manager) load(ctx context.Context) error {
 	for _, d := range m.cfg.Dirs {
 		if !m.offline(d) {
 			l.tidy(d)
+		}
+		if !m.offline(d) && !d.CleanShutdown() {
+			// A recovery point above what is left would let the next crash's damage pass for
+			// that of a disk which had it safely.
+			if err := m.writeRecoveryPoints(d); err != nil {
+				m.failDir(d, err)
+			}
 		}
 	}
 	for _, p := range m.all() {
@@ -103,17 +119,29 @@ func (l *loading) read(d *commitlog.Dir) error {
 	if err != nil {
 		return err
 	}
-	hw, err1 := d.ReadCheckpoint(commitlog.HighWatermarkCheckpoint)
-	rp, err2 := d.ReadCheckpoint(commitlog.RecoveryPointCheckpoint)
-	ls, err3 := d.ReadCheckpoint(commitlog.LogStartCheckpoint)
+	hw, err1 := l.checkpoint(d, commitlog.HighWatermarkCheckpoint)
+	rp, err2 := l.checkpoint(d, commitlog.RecoveryPointCheckpoint)
+	ls, err3 := l.checkpoint(d, commitlog.LogStartCheckpoint)
 	if err := errors.Join(err1, err2, err3); err != nil {
 		return err
 	}
 	for _, path := range listing.Stray {
 		l.m.logger.Warn("folder belongs to no replica and is left alone", "path", path)
 	}
-	l.listings[d], l.points[d] = listing, checkpointed{hw, rp, ls}
+	l.listings[d], l.points[d] = listing, checkpointed{hw, rp, ls, l.m.readCleaned(d)}
 	return nil
+}
+
+// checkpoint reads one of a folder's checkpoints. A damaged one counts as empty, as in
+// Kafka: then more is scanned than needed, watermarks are found anew with the leader,
+// and logs start where their first segments do.
+func (l *loading) checkpoint(d *commitlog.Dir, name string) (map[TopicPartition]int64, error) {
+	offsets, err := d.ReadCheckpoint(name)
+	if err != nil && !errors.Is(err, kerr.KafkaStorageError) {
+		l.m.logger.Warn("checkpoint is damaged and counts as empty", "err", err)
+		return map[TopicPartition]int64{}, nil
+	}
+	return offsets, err
 }
 
 // open opens the logs of one folder, RecoveryThreads at a time.
@@ -148,16 +176,26 @@ func (l *loading) openOne(d *commitlog.Dir, f commitlog.Folder) error {
 	m := l.m
 	tc := m.cfg.Topic(f.TP.Topic)
 	log, err := l.openLog(d, f, tc)
+	var id protocol.UUID
+	if err == nil {
+		if id, _, err = commitlog.ReadTopicID(m.cfg.FS, f.Path); err != nil {
+			_ = log.Abandon()
+		}
+	}
+	if err != nil && structural(err) {
+		l.damage(d, f.TP, err)
+		return nil
+	}
 	if err != nil {
 		return err
 	}
-	id, _, err := commitlog.ReadTopicID(m.cfg.FS, f.Path)
-	if err != nil {
-		return errors.Join(err, log.Abandon())
-	}
+	l.progress.opened(log.Recovery())
 	p := newPartition(m, f.TP, d, log, l.points[d].hw[f.TP])
 	p.topicID = id
 	p.config.Store(&tc)
+	if at, ok := l.points[d].cleaned[f.TP]; ok {
+		p.cleaned = at
+	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.parts[f.TP] == nil {
@@ -173,7 +211,7 @@ func (l *loading) openOne(d *commitlog.Dir, f commitlog.Folder) error {
 func (l *loading) openLog(d *commitlog.Dir, f commitlog.Folder, tc TopicConfig) (*commitlog.Log, error) {
 	at := l.points[d]
 	return l.m.openLog(d, f.Path, tc, commitlog.OpenOptions{
-		CleanShutdown: d.CleanShutdown(), RecoveryPoint: at.recovery[f.TP], LogStartOffset: at.start[f.TP],
+		CleanShutdown: d.CleanShutdown(), RecoveryPoint: at.recovery[f.TP], LogStartOffset: at.start[f.TP], CleanedUpTo: at.cleaned[f.TP],
 	})
 }
 
@@ -283,9 +321,12 @@ func (l *loading) future(p *Partition, d *commitlog.Dir, folder commitlog.Folder
 // and killed before these could say so.
 func (l *loading) tidy(d *commitlog.Dir) {
 	at := l.points[d]
-	for _, offsets := range []map[TopicPartition]int64{at.hw, at.recovery, at.start} {
+	for _, offsets := range []map[TopicPartition]int64{at.hw, at.recovery, at.start, at.cleaned} {
 		for tp := range offsets {
 			p := l.m.Partition(tp)
+			if r, ok := l.m.damagedAt(tp); p == nil && ok && r.dir == d {
+				continue
+			}
 			if p == nil {
 				l.m.forgetDeleted(d)
 				return

@@ -36,14 +36,16 @@ type Manager struct {
 	// finds the change.
 	configs sync.Mutex
 
-	mu     sync.RWMutex
-	parts  map[TopicPartition]*Partition
-	offIn  map[*commitlog.Dir]error // folders that have failed
-	closed bool
-	clean  map[*commitlog.Dir]bool // after Close: everything in it was closed in order
+	mu      sync.RWMutex
+	parts   map[TopicPartition]*Partition
+	offIn   map[*commitlog.Dir]error // folders that have failed
+	damaged map[TopicPartition]damagedReplica
+	closed  bool
+	clean   map[*commitlog.Dir]bool // after Close: everything in it was closed in order
 
 	checkpoints checkpoints
 	movers      movers
+	cleaner     cleaner
 
 	stop chan struct{}
 	wg   sync.WaitGroup
@@ -98,12 +100,18 @@ func NewManager(ctx context.Context, cfg Config) (*Manager, error) {
 		made:            map[*commitlog.Dir]bool{},
 		parts:           map[TopicPartition]*Partition{},
 		offIn:           map[*commitlog.Dir]error{},
+		damaged:         map[TopicPartition]damagedReplica{},
 		clean:           map[*commitlog.Dir]bool{},
 		stop:            make(chan struct{}),
 	}
 	m.checkpoints.init()
 	m.movers.init(m)
+	m.cleaner.init(m)
 	if err := m.load(ctx); err != nil {
+		m.abandon()
+		return nil, err
+	}
+	if err := m.cleaner.start(); err != nil {
 		m.abandon()
 		return nil, err
 	}
@@ -177,6 +185,9 @@ func (m *Manager) configure(topic string) (committed []*Partition) {
 
 // absent is the error for a partition that is not served here.
 func (m *Manager) absent(tp TopicPartition) error {
+	if _, ok := m.damagedAt(tp); ok {
+		return kerr.KafkaStorageError
+	}
 	if m.cfg.Known != nil && m.cfg.Known(tp) {
 		return kerr.NotLeaderForPartition
 	}
@@ -237,7 +248,7 @@ func (m *Manager) Close() error {
 			continue
 		}
 		closing(d, "the checkpoints of "+d.Path(), errors.Join(m.writeRecoveryPoints(d), m.writeHighWatermark(d)))
-		m.clean[d] = !bad[d]
+		m.clean[d] = !bad[d] && !m.hasDamaged(d) // what was not opened is to be looked at again
 	}
 	return errors.Join(errs...)
 }
@@ -260,6 +271,7 @@ func (m *Manager) end() bool {
 	m.closed = true
 	m.mu.Unlock()
 	close(m.stop)
+	m.cleaner.stop()
 	m.wg.Wait()
 	m.produces.Close()
 	m.fetches.Close()

@@ -61,6 +61,8 @@ type Partition struct {
 	remotes        []remote
 	end            int64 // log end offset that readers may see
 	hw             int64
+	cleaned        int64   // the log is clean up to here, neverCleaned at first
+	cuts           uint64  // counts truncations of the log
 	savedStart     int64   // the log start that a kill cannot take back
 	future         *future // the copy that is to take this replica's place, nil if it is not moving
 	failed         error
@@ -104,7 +106,7 @@ func (r *remote) caughtUp(leaderEnd int64, now time.Time, lag time.Duration) boo
 }
 
 func newPartition(m *Manager, tp TopicPartition, dir *commitlog.Dir, log *commitlog.Log, hw int64) *Partition {
-	p := &Partition{m: m, tp: tp, leaderID: -1, leaderEpoch: -1}
+	p := &Partition{m: m, tp: tp, leaderID: -1, leaderEpoch: -1, cleaned: neverCleaned}
 	p.at.Store(&place{dir, log})
 	p.end = log.EndOffset()
 	p.setHighWatermark(min(max(hw, log.StartOffset()), p.end))

@@ -56,7 +56,7 @@ func (m *Manager) every(d time.Duration, f func()) {
 
 // offsetsOf collects an offset of every log in a folder, also of copies on their
 // way into it: when one takes its replica's place it must find its own there.
-func (m *Manager) offsetsOf(d *commitlog.Dir, of func(*Partition, *commitlog.Log) int64) func() map[TopicPartition]int64 {
+func (m *Manager) offsetsOf(d *commitlog.Dir, of func(*Partition, *commitlog.Log) int64, ofDamaged func(damagedReplica) int64) func() map[TopicPartition]int64 {
 	return func() map[TopicPartition]int64 {
 		offsets := map[TopicPartition]int64{}
 		for _, p := range m.all() {
@@ -66,6 +66,7 @@ func (m *Manager) offsetsOf(d *commitlog.Dir, of func(*Partition, *commitlog.Log
 				offsets[p.tp] = of(p, f.log)
 			}
 		}
+		m.keepDamaged(d, offsets, ofDamaged)
 		return offsets
 	}
 }
@@ -73,13 +74,14 @@ func (m *Manager) offsetsOf(d *commitlog.Dir, of func(*Partition, *commitlog.Log
 func (m *Manager) writeHighWatermark(d *commitlog.Dir) error {
 	return m.checkpoints.write(d, commitlog.HighWatermarkCheckpoint, m.offsetsOf(d, func(p *Partition, l *commitlog.Log) int64 {
 		return min(p.HighWatermark(), l.EndOffset())
-	}))
+	}, func(r damagedReplica) int64 { return r.hw }))
 }
 
 // writeRecoveryPoints writes how far the logs of a folder are on disk, and
 // where they start.
 func (m *Manager) writeRecoveryPoints(d *commitlog.Dir) error {
-	err := m.checkpoints.write(d, commitlog.RecoveryPointCheckpoint, m.offsetsOf(d, func(_ *Partition, l *commitlog.Log) int64 { return l.RecoveryPoint() }))
+	err := m.checkpoints.write(d, commitlog.RecoveryPointCheckpoint, m.offsetsOf(d,
+		func(_ *Partition, l *commitlog.Log) int64 { return l.RecoveryPoint() }, func(r damagedReplica) int64 { return r.recovery }))
 	if err != nil {
 		return err
 	}
@@ -89,7 +91,7 @@ func (m *Manager) writeRecoveryPoints(d *commitlog.Dir) error {
 // writeStarts writes where the logs of a folder start.
 func (m *Manager) writeStarts(d *commitlog.Dir) error {
 	var written map[TopicPartition]int64
-	collect := m.offsetsOf(d, func(_ *Partition, l *commitlog.Log) int64 { return l.StartOffset() })
+	collect := m.offsetsOf(d, func(_ *Partition, l *commitlog.Log) int64 { return l.StartOffset() }, func(r damagedReplica) int64 { return r.start })
 	err := m.checkpoints.write(d, commitlog.LogStartCheckpoint, func() map[TopicPartition]int64 {
 		written = collect()
 		return written
@@ -115,7 +117,7 @@ func (m *Manager) forgetDeleted(d *commitlog.Dir) {
 	if m.offline(d) {
 		return
 	}
-	if err := errors.Join(m.writeRecoveryPoints(d), m.writeHighWatermark(d)); err != nil {
+	if err := errors.Join(m.writeRecoveryPoints(d), m.writeHighWatermark(d), m.writeCleaned(d)); err != nil {
 		m.failDir(d, err)
 	}
 }

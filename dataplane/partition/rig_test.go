@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -32,7 +33,10 @@ type rig struct {
 	minISR   int
 	log      commitlog.Config
 	alive    map[int32]bool // nil: all
-	keep     bool           // topics have no delete in their cleanup.policy
+	ratio    float64        // min.cleanable.dirty.ratio
+	cleaner  CleanerConfig
+	fault    atomic.Pointer[func(op vfs.Op, name string) error]
+	keep     bool // topics have no delete in their cleanup.policy
 	topicID  func(string) protocol.UUID
 	onTopic  func() // called while a topic's configuration is being read
 	fetchers fetchersStub
@@ -124,9 +128,9 @@ func (r *rig) start() {
 	var err error
 	r.m, err = NewManager(context.Background(), Config{
 		BrokerID: 1, BrokerEpoch: func() int64 { return 50 }, FS: r.fs, Dirs: r.dirs, Offline: offline, Wheel: r.wheel,
-		ISR: r, Fetchers: &r.fetchers, TopicID: r.topicID,
+		ISR: r, Fetchers: &r.fetchers, TopicID: r.topicID, Cleaner: r.cleaner,
 		Topic: func(string) TopicConfig {
-			c := TopicConfig{MinISR: r.minISR, Log: r.log}
+			c := TopicConfig{MinISR: r.minISR, MinCleanableRatio: r.ratio, Log: r.log}
 			c.Log.KeepForever = r.keep
 			if r.onTopic != nil {
 				r.onTopic()

@@ -20,6 +20,9 @@ type TopicConfig struct {
 	Log commitlog.Config
 	// MinISR is min.insync.replicas, at least 1.
 	MinISR int
+	// MinCleanableRatio is min.cleanable.dirty.ratio, 0 to 1: how dirty a compacted log
+	// gets before it is cleaned.
+	MinCleanableRatio float64
 	// Validate has the topic's produce checks; NowMs, ProduceVersion and
 	// Coordinator are set per append.
 	Validate recordbatch.ValidateOptions
@@ -86,6 +89,9 @@ type Config struct {
 	// MoveRate is replica.alter.log.dirs.io.max.bytes.per.second, all moves of a
 	// replica to another folder together; 0 or less: no limit.
 	MoveRate int64
+
+	// Cleaner has the settings of compaction.
+	Cleaner CleanerConfig
 
 	// Now is the wall clock, default time.Now.
 	Now func() time.Time

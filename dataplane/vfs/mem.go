@@ -9,6 +9,7 @@ import (
 	"sort"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 )
 
@@ -81,7 +82,7 @@ func (m *Mem) Open(name string, create bool) (File, error) {
 		}
 	}
 	if n.dir {
-		return nil, fmt.Errorf("open %s: is a folder", name)
+		return nil, &fs.PathError{Op: "open", Path: name, Err: syscall.EISDIR}
 	}
 	return &memFile{fs: m, n: n, name: name}, nil
 }
