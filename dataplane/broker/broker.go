@@ -41,6 +41,7 @@ type Broker struct {
 	dirs        []*commitlog.Dir
 	offlineDirs []partition.OfflineDir // could not be opened
 	notifying   sync.WaitGroup         // of failed folders
+	homeless    atomic.Bool            // the last folder has failed
 	zk          *coordination.Client
 	epoch       atomic.Int64 // czxid of our registration, -1 before it
 	metadata    *metadata.Cache
@@ -122,7 +123,7 @@ func (b *Broker) Addr(name string) string {
 // is being elected, for as long as all these tries may take by Kafka's settings,
 // at most 10 s.
 func (b *Broker) shutDown(ctx context.Context) error {
-	if !b.cfg.ControlledShutdown {
+	if !b.cfg.ControlledShutdown || b.homeless.Load() { // then the end of the registration says it all
 		return nil
 	}
 	pause := min(b.cfg.ControlledShutdownBackoff, shutDownPause)

@@ -101,6 +101,7 @@ func (b *Broker) dirFailed(path string, last bool, cause error) {
 		}
 	}
 	if last {
+		b.homeless.Store(true)
 		b.failed <- fmt.Errorf("the last log folder, %s, has failed: %w", path, cause)
 		return
 	}

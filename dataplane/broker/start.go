@@ -61,6 +61,7 @@ func Start(ctx context.Context, cfg *config.Broker, log *slog.Logger) (_ *Broker
 		{"reading quotas and ACLs", b.startAdmission},
 		{"opening the usage meter", b.openMeter},
 		{"opening the logs", b.openLogs},
+		{"starting metrics", b.startMetrics},
 		{"starting the group coordinator", b.startGroups},
 		{"preparing the controller", b.prepareController},
 		{"serving", b.serve},

@@ -43,6 +43,7 @@ type Node struct {
 	Addr       string // of the first listener
 	Properties string // its server.properties
 	LogDir     string
+	SecondDir  string        // another of its log.dirs, for tests that give it one
 	ZK         *zktest.Proxy // to ZooKeeper; nil unless the Options ask for it
 
 	c      *Cluster
@@ -58,6 +59,8 @@ type Node struct {
 type Options struct {
 	Brokers  int
 	Settings []string // further lines of every server.properties, which win
+	// Each gives further lines for one broker, which win over all others.
+	Each func(id int) []string
 	// Listeners replaces the one plaintext listener: for each broker the lines
 	// that define its listeners, given free ports as many as Ports says.
 	Ports     int
@@ -146,6 +149,9 @@ func Start(t testing.TB, o Options) *Cluster {
 		}
 		lines = append(lines, o.Listeners(id, ports)...)
 		lines = append(lines, o.Settings...)
+		if o.Each != nil {
+			lines = append(lines, o.Each(id)...)
+		}
 		if err := os.WriteFile(n.Properties, []byte(strings.Join(lines, "\n")+"\n"), 0o600); err != nil {
 			t.Fatal(err)
 		}

@@ -13,6 +13,8 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"penstock/dataplane/vfs"
 )
 
 // load is a steady idempotent acks=all producer that keeps a ledger.
@@ -118,7 +120,7 @@ func (c *Cluster) sameLogs(topic string) {
 			var first []byte
 			var firstEpochs string
 			for i, id := range p.Replicas {
-				data, epochs, err := logBytes(filepath.Join(c.Brokers[id].LogDir, folder))
+				data, epochs, err := logBytes(c.Brokers[id].replicaDir(folder))
 				if err != nil {
 					return err
 				}
@@ -142,6 +144,16 @@ func (c *Cluster) sameLogs(topic string) {
 		})
 	}
 	c.t.Logf("%s: replicas hold the same %d bytes", topic, total)
+}
+
+// replicaDir is a partition's folder, in whichever of the log.dirs it lies.
+func (n *Node) replicaDir(folder string) string {
+	if n.SecondDir != "" {
+		if path := filepath.Join(n.SecondDir, folder); vfs.Exists(vfs.OS, path) {
+			return path
+		}
+	}
+	return filepath.Join(n.LogDir, folder)
 }
 
 // logBytes joins a partition's segments in order.

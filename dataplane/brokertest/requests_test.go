@@ -146,6 +146,21 @@ func sample(t testing.TB, key int16, topic, group string) kmsg.Request {
 		cfg.Name, cfg.Value = "retention.ms", name("1000")
 		rt.Configs = append(rt.Configs, cfg)
 		r.Topics, r.TimeoutMillis = append(r.Topics, rt), 5000
+	case *kmsg.DeleteRecordsRequest:
+		rt := kmsg.NewDeleteRecordsRequestTopic()
+		rt.Topic = topic
+		rt.Partitions = append(rt.Partitions, kmsg.NewDeleteRecordsRequestTopicPartition())
+		r.TimeoutMillis, r.Topics = 1000, append(r.Topics, rt)
+	case *kmsg.AlterReplicaLogDirsRequest:
+		rt := kmsg.NewAlterReplicaLogDirsRequestDirTopic()
+		rt.Topic, rt.Partitions = topic, []int32{0}
+		rd := kmsg.NewAlterReplicaLogDirsRequestDir()
+		rd.Dir, rd.Topics = "/", append(rd.Topics, rt)
+		r.Dirs = append(r.Dirs, rd)
+	case *kmsg.DescribeLogDirsRequest:
+		rt := kmsg.NewDescribeLogDirsRequestTopic()
+		rt.Topic, rt.Partitions = topic, []int32{0}
+		r.Topics = append(r.Topics, rt)
 	case *kmsg.DeleteTopicsRequest:
 		rt := kmsg.NewDeleteTopicsRequestTopic()
 		rt.Topic = &topic

@@ -3,6 +3,7 @@ package commitlog
 import (
 	"fmt"
 	"maps"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -121,4 +122,43 @@ func TestDamagedCheckpointsAreRefused(t *testing.T) {
 			t.Errorf("%q was taken: %v", bad, m)
 		}
 	}
+}
+
+func TestNamesOfFoldersWithASuffix(t *testing.T) {
+	d := &Dir{path: "/logs"}
+	for _, n := range []int{1, 200, 213, 249} {
+		p := tp(strings.Repeat("x", n), 7)
+		for _, suffix := range []string{deleteDirSuffix, strayDirSuffix} {
+			name := cappedName(p, suffix)
+			if !strings.Contains(name, "-7.") || !strings.HasSuffix(name, suffix) || len(name) != min(n+len("-7.")+32+len(suffix), 255) {
+				t.Errorf("topic of %d: %s", n, name)
+			}
+		}
+		path, err := d.NewFuturePath(p)
+		if fits := n+len("-7.")+32+len(futureDirSuffix) <= 255; fits != (err == nil) {
+			t.Errorf("topic of %d: %q, %v", n, path, err)
+		} else if got, ok := parseFutureDir(filepath.Base(path)); fits && (!ok || got != p) {
+			t.Errorf("%s is read as %v", path, got)
+		}
+	}
+	for _, bad := range []string{"", "-future", "a-0-future", "a-0.-future", "a-x.1-future", "a-01.1-future", "a-0.1-delete", ".1-future"} {
+		if got, ok := parseFutureDir(bad); ok {
+			t.Errorf("%q is read as %v", bad, got)
+		}
+	}
+}
+
+// What is read from a name makes the same name again.
+func FuzzFolderNames(f *testing.F) {
+	for _, s := range []string{"a-0", "a-b-12", "a-0.0123-future", "a.b-1.x-future", "-1", "a-0-future"} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, name string) {
+		if p, ok := parsePartitionDir(name); ok && p.String() != name {
+			t.Errorf("%q is read as %v", name, p)
+		}
+		if p, ok := parseFutureDir(name); ok && (!strings.HasPrefix(name, p.String()+".") || !strings.HasSuffix(name, futureDirSuffix)) {
+			t.Errorf("%q is read as %v", name, p)
+		}
+	})
 }

@@ -111,6 +111,8 @@ type Broker struct {
 	// Usage.
 	UsageEnable            bool
 	UsageInterval          time.Duration
+	MetricsEndpoint        string // URL; empty sends none
+	MetricsInterval        time.Duration
 	UsageReplicationFactor int16
 
 	layers   layers
@@ -323,6 +325,8 @@ func (b *Broker) fill(r *reader) {
 	b.OAuthMaxTokenLifetime = r.unit("penstock.auth.token.max.lifetime.seconds", time.Second)
 
 	b.LogOpenFiles = r.int("penstock.log.open.files.max")
+	b.MetricsEndpoint = r.text("penstock.telemetry.metrics.endpoint")
+	b.MetricsInterval = r.ms("penstock.telemetry.metrics.interval.ms")
 	b.UsageEnable = r.bool("penstock.usage.enable")
 	b.UsageInterval = r.ms("penstock.usage.interval.ms")
 	b.UsageReplicationFactor = int16(r.num("penstock.usage.topic.replication.factor"))

@@ -135,6 +135,8 @@ var brokerKeys = []key{
 	{name: "penstock.log.open.files.max", typ: tInt, def: "0", check: atLeast(0), doc: "Segment and index files that all logs together keep open; 0 is a fifth of the process's limit on open files, at most 16384."},
 	{name: "penstock.oauth.algorithms", typ: tList, def: "ES256", check: listOf("ES256", "RS256"), doc: "Signature algorithms that tokens may use."},
 	{name: "penstock.oauth.jwks.cache.file", typ: tString, def: "", doc: "File that keeps the issuer's keys for starts without the issuer; empty keeps none."},
+	{name: "penstock.telemetry.metrics.endpoint", typ: tString, def: "", check: collectorURL, doc: "URL that metrics are posted to as OTLP, as a rule http://HOST:4318/v1/metrics; empty sends none."},
+	{name: "penstock.telemetry.metrics.interval.ms", typ: tLong, def: "60000", check: atLeast(100), doc: "Time between two reports of metrics, in ms."},
 	{name: "penstock.usage.enable", typ: tBool, def: "false", doc: "Whether usage is counted and written to the usage topic."},
 	{name: "penstock.usage.interval.ms", typ: tLong, def: "10000", check: atLeast(100), doc: "Time between usage records, in ms."},
 	{name: "penstock.usage.topic.replication.factor", typ: tShort, def: "3", check: atLeast(1), doc: "Replicas of the usage topic."},

@@ -137,6 +137,7 @@ func TestSingleFaults(t *testing.T) {
 		{"sasl.oauthbearer.jwks.endpoint.url", "ftp://x"}, {"authorizer.class.name", "com.example.Mine"}, {"compression.type", "zip"},
 		{"log.cleaner.min.cleanable.ratio", "1.5"}, {"log.cleaner.min.cleanable.ratio", "NaN"}, {"default.replication.factor", "40000"}, {"log.retention.ms", "-2"},
 		{"listener.name.plaintext.max.connections", "x"}, {"penstock.oauth.algorithms", "HS256"}, {"penstock.usage.interval.ms", "1"},
+		{"penstock.telemetry.metrics.endpoint", "http://[::1"}, {"penstock.telemetry.metrics.endpoint", "collector:4318"}, {"penstock.telemetry.metrics.endpoint", "http:///v1/metrics"},
 		{"log.cleaner.min.compaction.lag.ms", "9223372036854775808"},
 	} {
 		if _, err := New(base(kv...)); !errors.Is(err, ErrConfig) || !strings.Contains(err.Error(), kv[0]) && kv[0] != "advertised.listeners" {

@@ -113,6 +113,15 @@ func jwksURL(v string) error {
 	return nil
 }
 
+// collectorURL takes an empty one for none.
+func collectorURL(v string) error {
+	u, err := url.Parse(v)
+	if v != "" && (err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "") {
+		return fmt.Errorf("must be an http or https URL")
+	}
+	return nil
+}
+
 func digestUser(v string) error {
 	user, password, ok := strings.Cut(v, ":")
 	if !ok || user == "" || password == "" {

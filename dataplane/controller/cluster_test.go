@@ -52,8 +52,9 @@ type fake struct {
 
 	// guarded by c.mu
 	epoch   int64
-	down    bool            // does not answer
-	refuse  map[int16]int16 // request key, error code: answers that
+	down    bool               // does not answer
+	refuse  map[int16]int16    // request key, error code: answers that
+	lost    map[topicPart]bool // lie in a log folder that has failed
 	leads   map[topicPart]kmsg.LeaderAndISRRequestTopicPartition
 	deleted map[topicPart]int
 	stopped map[topicPart]int
@@ -169,12 +170,24 @@ func (f *fake) Do(_ context.Context, sent kmsg.Request) (kmsg.Response, error) {
 			break
 		}
 		for _, ts := range r.TopicStates {
+			ot := kmsg.NewLeaderAndISRResponseTopic()
+			ot.TopicID = ts.TopicID
 			for _, ps := range ts.PartitionStates {
 				at := topicPart{Topic: ts.Topic, Partition: ps.Partition}
-				if old, ok := f.leads[at]; !ok || ps.LeaderEpoch > old.LeaderEpoch {
+				op := kmsg.NewLeaderAndISRResponseTopicPartition()
+				op.Partition = ps.Partition
+				old, ok := f.leads[at]
+				switch {
+				case f.lost[at]:
+					op.ErrorCode = kerr.KafkaStorageError.Code
+				case ok && ps.LeaderEpoch <= old.LeaderEpoch:
+					op.ErrorCode = kerr.StaleControllerEpoch.Code
+				default:
 					f.leads[at] = ps
 				}
+				ot.Partitions = append(ot.Partitions, op)
 			}
+			out.Topics = append(out.Topics, ot)
 		}
 	case *kmsg.UpdateMetadataRequest:
 		out := resp.(*kmsg.UpdateMetadataResponse)

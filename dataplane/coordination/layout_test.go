@@ -45,6 +45,29 @@ func TestBrokerJSONIsKafkas(t *testing.T) {
 	}
 }
 
+func TestLogDirEventIsKafkas(t *testing.T) {
+	c := connect(t, Config{Connect: zktest.Shared(t).Addr() + zktest.Path(), SessionTimeout: 10 * time.Second})
+	must(t, c.EnsureLayout(t.Context()))
+	must(t, c.NotifyLogDirFailure(t.Context(), 7))
+	names, err := c.Children(t.Context(), LogDirEventsPath)
+	must(t, err)
+	if len(names) != 1 || names[0] != "log_dir_event_0000000000" {
+		t.Fatalf("children %v", names)
+	}
+	data, _, err := c.Get(t.Context(), LogDirEventsPath+"/"+names[0])
+	if must(t, err); string(data) != `{"version":1,"broker":7,"event":1}` {
+		t.Errorf("content %s", data)
+	}
+	if id, err := DecodeLogDirEvent(data); id != 7 || err != nil {
+		t.Errorf("read as %d, %v", id, err)
+	}
+	for _, bad := range []string{"", "{}", `{"version":1,"broker":-1,"event":1}`, `{"broker":"7"}`, "[]"} {
+		if id, err := DecodeLogDirEvent([]byte(bad)); err == nil {
+			t.Errorf("%q was read as %d", bad, id)
+		}
+	}
+}
+
 func TestTopicAndStateJSONAreKafkas(t *testing.T) {
 	kafka := `{"removing_replicas":{},"partitions":{"0":[1,2],"1":[2,1]},"topic_id":"rmcl5O2ISTukjkw0Ix2vVA","adding_replicas":{},"version":3}`
 	a, err := DecodeTopic([]byte(kafka))
@@ -414,4 +437,14 @@ func TestACLListsAreComparedAndSet(t *testing.T) {
 		}
 		recv(t, seen, "removal")
 	}
+}
+
+func FuzzLogDirEvent(f *testing.F) {
+	f.Add([]byte(`{"version":1,"broker":7,"event":1}`))
+	f.Add([]byte(`{"broker":null}`))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		if id, err := DecodeLogDirEvent(data); (id < 0) != (err != nil) {
+			t.Errorf("%q: %d, %v", data, id, err)
+		}
+	})
 }

@@ -143,7 +143,7 @@ func (d *delayedFetch) read(results []FetchResult, first bool) (bytes int, now b
 		var s commitlog.Slice
 		var err error
 		if v.committedOnly {
-			s, r.Aborted, err = p.log().ReadCommitted(part.Offset, limit, v.bound, minOne)
+			s, r.Aborted, err = p.ReadCommitted(part.Offset, limit, v.bound, minOne)
 		} else {
 			s, err = p.Read(part.Offset, limit, v.bound, minOne)
 		}

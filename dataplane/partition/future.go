@@ -168,6 +168,7 @@ func (p *Partition) copySome(f *future, buf *[]byte) (n int, next progress, err 
 		return p.readFailed(cur, from, err)
 	}
 	n, err = appendCopied(f.log, b)
+	f.log.SetHighWatermark(min(p.HighWatermark(), f.log.EndOffset()))
 	if errors.Is(err, kerr.CorruptMessage) || errors.Is(err, commitlog.ErrOffsetMismatch) {
 		return 0, ended, fmt.Errorf("%w at %d: %w", errSpoilt, from, err)
 	}
@@ -285,6 +286,7 @@ func (p *Partition) takeFuture(f *future, buf *[]byte) progress {
 		p.at.Store(&place{f.dir, log})
 		p.future = nil
 		p.savedStart = log.StartOffset()
+		p.setHighWatermark(p.hw) // the new log has yet to hear of it
 	}
 	p.state.Unlock()
 	if !current { // a folder has failed in this very moment

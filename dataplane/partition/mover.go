@@ -6,8 +6,9 @@ import (
 )
 
 const (
-	// moveChunk is what is copied at one go, bytes.
-	moveChunk = 1 << 20
+	// moveChunk is what is copied at one go, bytes; less at a low rate, which would
+	// otherwise come in bursts.
+	moveChunk, leastChunk = 1 << 20, 16 << 10
 	// movePause is the wait before a move is tried again whose replica was being changed.
 	movePause = 20 * time.Millisecond
 )
@@ -68,8 +69,15 @@ func (v *movers) release(p *Partition) {
 	v.add(p)
 }
 
+func (v *movers) chunk() int64 {
+	if v.pace.rate <= 0 {
+		return moveChunk
+	}
+	return min(moveChunk, max(leastChunk, v.pace.rate/10))
+}
+
 func (v *movers) run() {
-	buf := make([]byte, moveChunk)
+	buf := make([]byte, v.chunk())
 	for p := v.take(); p != nil; p = v.take() {
 		f := p.copying()
 		if f == nil {

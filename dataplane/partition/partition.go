@@ -91,6 +91,17 @@ func (p *Partition) Read(from int64, maxBytes int, upTo int64, minOneBatch bool)
 	}
 }
 
+// ReadCommitted is the same for Log().ReadCommitted.
+func (p *Partition) ReadCommitted(from int64, maxBytes int, upTo int64, minOneBatch bool) (commitlog.Slice, []commitlog.AbortedTransaction, error) {
+	for {
+		log := p.log()
+		s, aborted, err := log.ReadCommitted(from, maxBytes, upTo, minOneBatch)
+		if err == nil || p.log() == log {
+			return s, aborted, err
+		}
+	}
+}
+
 // remote is what a leader knows of another replica.
 type remote struct {
 	id            int32

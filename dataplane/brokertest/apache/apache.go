@@ -40,6 +40,8 @@ var tools = map[string]map[string]string{
 	"broker":           {V44: "kafka.Kafka", V39: "kafka.Kafka"},
 	"producer-perf":    {V44: "org.apache.kafka.tools.ProducerPerformance", V39: "org.apache.kafka.tools.ProducerPerformance"},
 	"topics":           {V44: "org.apache.kafka.tools.TopicCommand", V39: "org.apache.kafka.tools.TopicCommand"},
+	"log-dirs":         {V44: "org.apache.kafka.tools.LogDirsCommand", V39: "org.apache.kafka.tools.LogDirsCommand"},
+	"delete-records":   {V44: "org.apache.kafka.tools.DeleteRecordsCommand", V39: "org.apache.kafka.tools.DeleteRecordsCommand"},
 	"groups":           {V44: "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand", V39: "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"},
 }
 

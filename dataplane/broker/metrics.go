@@ -1,0 +1,50 @@
+package broker
+
+import (
+	"context"
+	"errors"
+	"strconv"
+
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/metric"
+
+	"penstock/dataplane/telemetry"
+)
+
+// startMetrics defines what the broker says of its logs. Everything is read at
+// the moment of a report: nothing is counted for metrics on the hot path.
+func (b *Broker) startMetrics(context.Context) error {
+	r := telemetry.Start(telemetry.Config{
+		Endpoint: b.cfg.MetricsEndpoint, Interval: b.cfg.MetricsInterval, Logger: b.log,
+		Attributes: []attribute.KeyValue{
+			attribute.String("service.namespace", b.metadata.Image().ClusterID),
+			attribute.String("service.instance.id", strconv.Itoa(int(b.cfg.ID))),
+		},
+	})
+	b.onStop("metrics", r.Stop)
+
+	var errs []error
+	gauge := func(name, unit, description string) metric.Int64Observable {
+		g, err := r.Meter().Int64ObservableGauge(name, metric.WithUnit(unit), metric.WithDescription(description))
+		errs = append(errs, err)
+		return g
+	}
+	replicas := gauge("penstock.partition.count", "{partition}", "Partitions that have a replica here.")
+	leaders := gauge("penstock.partition.leaders", "{partition}", "Partitions that are led here.")
+	bytes := gauge("penstock.log.size", "By", "Size of all logs.")
+	_, err := r.Meter().RegisterCallback(func(_ context.Context, o metric.Observer) error {
+		var n, led, size int64
+		for _, p := range b.partitions.Partitions() {
+			n++
+			size += p.Log().Size()
+			if p.IsLeader() {
+				led++
+			}
+		}
+		o.ObserveInt64(replicas, n)
+		o.ObserveInt64(leaders, led)
+		o.ObserveInt64(bytes, size)
+		return nil
+	}, replicas, leaders, bytes)
+	return errors.Join(append(errs, err)...)
+}
