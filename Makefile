@@ -5,11 +5,12 @@ GO          ?= go
 BIN         := bin
 ARGS        ?=
 DIR         ?= .penstock
+FUZZTIME    ?= 1m
 VENV        ?= $(HOME)/.cache/penstock-compat
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
 
 .DEFAULT_GOAL := help
-.PHONY: help build deps test-deps run stop test test-race bench compat compat-kafka lint fmt generate clean
+.PHONY: help build deps test-deps run stop test test-race fuzz bench compat compat-kafka lint fmt generate clean
 
 help: ## show this
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -51,6 +52,19 @@ test: test-deps lint ## vet, staticcheck and all tests, with the race detector
 
 test-race: test-deps ## all tests once more with the race detector, nothing from the cache
 	$(GO) test -race -count=1 -timeout 30m ./...
+
+# One after the other, each on one CPU: a line each, and what it found if it did.
+fuzz: ## every fuzz target of the data plane, FUZZTIME each (1m)
+	@mkdir -p $(BIN); failed=0; \
+	for pkg in $$($(GO) list ./dataplane/...); do \
+		for f in $$($(GO) test -list '^Fuzz' $$pkg | grep '^Fuzz'); do \
+			if $(GO) test -run '^$$' -fuzz "^$$f$$" -fuzztime $(FUZZTIME) -fuzzminimizetime 5s -parallel 1 $$pkg >$(BIN)/fuzz.log 2>&1; then \
+				echo "ok    $$f ($$pkg): $$(grep -o 'execs: [0-9]*' $(BIN)/fuzz.log | tail -1)"; \
+			else \
+				echo "FOUND $$f ($$pkg)"; cat $(BIN)/fuzz.log; failed=1; \
+			fi; \
+		done; \
+	done; rm -f $(BIN)/fuzz.log; exit $$failed
 
 bench: build ## compare with Apache Kafka: needs Java 17 and Maven
 	$(GO) run ./dataplane/brokertest/bench $(ARGS)

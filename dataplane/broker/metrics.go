@@ -46,5 +46,5 @@ func (b *Broker) startMetrics(context.Context) error {
 		o.ObserveInt64(bytes, size)
 		return nil
 	}, replicas, leaders, bytes)
-	return errors.Join(append(errs, err)...)
+	return errors.Join(append(errs, err, b.cleanerMetrics(r.Meter()))...)
 }

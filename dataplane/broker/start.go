@@ -207,7 +207,7 @@ func (b *Broker) openLogs(ctx context.Context) error {
 		FlushCheck: b.cfg.FlushSchedulerInterval, RetentionCheck: b.cfg.RetentionCheckInterval,
 		ProducerCheck:   b.cfg.ProducerIDExpirationCheck,
 		DeleteDelay:     max(topicDefaults.FileDeleteDelay, time.Second), // looked at as often: not more than each second
-		RecoveryThreads: b.cfg.RecoveryThreadsPerDir, MoveThreads: b.cfg.MoveThreads, MoveRate: b.cfg.MoveRate, Logger: b.log,
+		RecoveryThreads: b.cfg.RecoveryThreadsPerDir, MoveThreads: b.cfg.MoveThreads, MoveRate: b.cfg.MoveRate, Cleaner: b.cleanerConfig(), Logger: b.log,
 	})
 	if err != nil {
 		return err
@@ -215,6 +215,15 @@ func (b *Broker) openLogs(ctx context.Context) error {
 	b.partitions = m
 	b.onStop("logs", func(context.Context) error { return m.Close() })
 	return nil
+}
+
+func (b *Broker) cleanerConfig() partition.CleanerConfig {
+	return partition.CleanerConfig{
+		Disabled: !b.cfg.CleanerEnabled || b.cfg.CleanerThreads == 0, Threads: b.cfg.CleanerThreads,
+		Backoff:     max(b.cfg.CleanerBackoff, time.Millisecond),
+		DedupeBytes: b.cfg.CleanerDedupeBytes, LoadFactor: b.cfg.CleanerLoadFactor, BufferBytes: b.cfg.CleanerBufferBytes,
+		BytesPerSecond: b.cfg.CleanerBytesPerSecond,
+	}
 }
 
 // hooks tell the coordinators and the meter what happens to partitions.

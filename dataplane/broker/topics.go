@@ -3,6 +3,7 @@ package broker
 import (
 	"context"
 	"log/slog"
+	"math"
 	"sync"
 	"time"
 
@@ -107,19 +108,21 @@ func (t *topicConfigs) parse(topic string, overrides map[string]string) partitio
 		overrides = good
 		c, err = t.broker.Topic(overrides)
 	}
+	codec := codecs[c.CompressionType]
 	return partition.TopicConfig{
 		Log: commitlog.Config{
-			SegmentBytes: int32(c.SegmentBytes), SegmentAge: c.SegmentAge, SegmentJitter: c.SegmentJitter,
+			SegmentBytes: int32(c.SegmentBytes), SegmentAge: segmentAge(&c), SegmentJitter: c.SegmentJitter,
 			SegmentIndexBytes: int32(c.SegmentIndexBytes), IndexIntervalBytes: intervalOf(c.IndexIntervalBytes),
 			RetentionAge: forever(c.Retention), RetentionBytes: c.RetentionBytes, KeepForever: !c.Delete,
+			Compact: c.Compact, DeleteRetention: c.DeleteRetention, MinCompactionLag: c.MinCompactionLag, MaxCompactionLag: boundOf(c.MaxCompactionLag),
 			FlushMessages: c.FlushMessages, FlushAge: flushAge(c.FlushInterval), Preallocate: c.Preallocate,
 			DeleteDelay: atLeastTick(c.FileDeleteDelay), ProducerExpiry: t.broker.ProducerIDExpiration,
 		},
-		MinISR: c.MinISR,
+		MinISR: c.MinISR, MinCleanableRatio: c.MinCleanableRatio,
 		Validate: recordbatch.ValidateOptions{
 			MaxMessageBytes: c.MaxMessageBytes, LogAppendTime: c.LogAppendTime, Compacted: c.Compact,
-			BeforeMaxMs: boundMs(c.TimestampBeforeMax), AfterMaxMs: boundMs(c.TimestampAfterMax),
-			Recompress: c.CompressionType != "producer", Codec: codecs[c.CompressionType],
+			BoundTimes: true, BeforeMaxMs: boundMs(c.TimestampBeforeMax), AfterMaxMs: boundMs(c.TimestampAfterMax),
+			Recompress: c.CompressionType != "producer", Codec: codec, Level: levelOf(codec, &c),
 		},
 	}
 }
@@ -129,10 +132,23 @@ var codecs = map[string]recordbatch.Codec{
 	"lz4": recordbatch.CodecLZ4, "zstd": recordbatch.CodecZstd,
 }
 
-// boundMs is a bound in ms, 0 for none.
+// levelOf is the topic's level of the codec (KIP-390).
+func levelOf(codec recordbatch.Codec, c *config.Topic) int {
+	switch codec {
+	case recordbatch.CodecGzip:
+		return c.GzipLevel
+	case recordbatch.CodecLZ4:
+		return c.LZ4Level
+	case recordbatch.CodecZstd:
+		return c.ZstdLevel
+	}
+	return 0
+}
+
+// boundMs is a bound in ms; Forever bounds nothing.
 func boundMs(d time.Duration) int64 {
 	if d == config.Forever {
-		return 0
+		return math.MaxInt64
 	}
 	return d.Milliseconds()
 }
@@ -144,6 +160,23 @@ func intervalOf(n int) int32 {
 		return -1 // an entry for every batch
 	}
 	return int32(n)
+}
+
+// segmentAge is when a segment is closed: max.compaction.lag.ms counts for records in
+// the active one, too, which is not compacted.
+func segmentAge(c *config.Topic) time.Duration {
+	if c.Compact {
+		return min(c.SegmentAge, c.MaxCompactionLag)
+	}
+	return c.SegmentAge
+}
+
+// boundOf is 0 for a time without bound.
+func boundOf(d time.Duration) time.Duration {
+	if d == config.Forever {
+		return 0
+	}
+	return d
 }
 
 func forever(d time.Duration) time.Duration {

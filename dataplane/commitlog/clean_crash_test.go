@@ -17,7 +17,7 @@ import (
 // what is found then is the log before or after, segment by segment, of each key the
 // newest value, every time the same, and indexes that fit.
 func TestCrashAtAnyOperationOfACleanLosesNothing(t *testing.T) {
-	runs := 8
+	runs := 4
 	if n, err := strconv.Atoi(os.Getenv("CLEAN_CRASH_RUNS")); err == nil {
 		runs = n
 	}

@@ -444,3 +444,33 @@ func TestCloseEndsACleanAndWaitsForIt(t *testing.T) {
 		t.Fatalf("clean of a closed log: %v", err)
 	}
 }
+
+func TestSegmentsAreNotJoinedBeyondWhatAnIndexCanCount(t *testing.T) {
+	l, fsys := newLog(t, compacted)
+	var want []string
+	for i, base := range []int64{0, 10, math.MaxInt32 - 5, math.MaxInt32 + 10, 3 * math.MaxInt32, 3*math.MaxInt32 + 7} {
+		b := keyed(recordbatch.NoProducer(), 1000, fmt.Sprintf("k%d=1", i%5))
+		b.SetBaseOffset(base)
+		_, err := l.AppendFollower(b)
+		must(t, err)
+		must(t, rollNow(l))
+		if i > 0 { // the newest of k0 is the last
+			want = append(want, fmt.Sprintf("%d:k%d=1", base, i%5))
+		}
+	}
+	for range 3 {
+		cleanAt(t, l, 0, at(0))
+		wantRecords(t, l, strings.Join(want, " "))
+	}
+	for _, s := range l.segments() {
+		if s.next-1-s.base > math.MaxInt32 {
+			t.Fatalf("segment %d ends at %d", s.base, s.next)
+		}
+	}
+	for _, clean := range []bool{true, false} {
+		must(t, l.Close())
+		l = openTest(t, fsys, compacted, OpenOptions{CleanShutdown: clean})
+		wantRecords(t, l, strings.Join(want, " "))
+	}
+	must(t, l.Close())
+}

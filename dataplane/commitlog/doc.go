@@ -12,7 +12,8 @@
 // they are used, and closed again when other logs of the process need the place
 // (LimitOpenFiles), but never while they are pinned.
 //
-// Lock order: Log.flushMu (one flush at a time, not held by appends), Log.mu,
+// Lock order: Log.cleanMu (held over a clean), Log.shape (closed segments are removed or
+// replaced; held over a sync of the folder), Log.flushMu (one flush at a time, not held by appends), Log.mu,
 // segment.mu, fileRef.mu, openFiles.mu; under that one fileRef.mu is only tried. The
 // locks of the epoch cache and of what is undecided are leaves. No lock that a
 // reader needs is held over an fsync, but for truncations.
@@ -25,8 +26,10 @@
 // whole. The caller keeps the recovery point in its checkpoint file: now and then,
 // and at once after a truncation.
 //
-// # Not here yet
+// # Compaction
 //
-// Compaction. Segments that a compaction of Apache Kafka left half swapped (.swap)
-// are refused.
+// Clean keeps of each key the newest record and puts new segments in the place of
+// the old ones, beside readers and appends. When, how fast and up to where is the
+// caller's choice (Cleanable, CleanOptions). A crash at any moment leaves the log before
+// or after it, segment by segment; the next Open finishes or undoes what was begun.
 package commitlog

@@ -8,6 +8,7 @@ import (
 	"os"
 	"slices"
 	"sort"
+	"strconv"
 	"strings"
 	"time"
 )
@@ -78,6 +79,13 @@ type Broker struct {
 	RecoveryPointInterval      time.Duration // log.flush.offset.checkpoint.interval.ms
 	LogStartInterval           time.Duration // log.flush.start.offset.checkpoint.interval.ms
 	RecoveryThreadsPerDir      int
+	CleanerEnabled             bool
+	CleanerThreads             int
+	CleanerBackoff             time.Duration
+	CleanerDedupeBytes         int64
+	CleanerLoadFactor          float64
+	CleanerBufferBytes         int
+	CleanerBytesPerSecond      int64 // 0: no limit
 	MoveThreads                int   // num.replica.alter.log.dirs.threads, 0: one a folder
 	MoveRate                   int64 // replica.alter.log.dirs.io.max.bytes.per.second
 	ProducerIDExpiration       time.Duration
@@ -286,6 +294,19 @@ func (b *Broker) fill(r *reader) {
 	b.RecoveryPointInterval = r.ms("log.flush.offset.checkpoint.interval.ms")
 	b.LogStartInterval = r.ms("log.flush.start.offset.checkpoint.interval.ms")
 	b.RecoveryThreadsPerDir = r.int("num.recovery.threads.per.data.dir")
+	b.CleanerEnabled = r.bool("log.cleaner.enable")
+	b.CleanerThreads = r.int("log.cleaner.threads")
+	b.CleanerBackoff = r.ms("log.cleaner.backoff.ms")
+	b.CleanerDedupeBytes = r.num("log.cleaner.dedupe.buffer.size")
+	b.CleanerLoadFactor, _ = strconv.ParseFloat(r.text("log.cleaner.io.buffer.load.factor"), 64)
+	b.CleanerBufferBytes = r.int("log.cleaner.io.buffer.size")
+	b.CleanerBytesPerSecond = 0
+	if rate, _ := strconv.ParseFloat(r.text("log.cleaner.io.max.bytes.per.second"), 64); rate < 1<<62 {
+		b.CleanerBytesPerSecond = max(int64(rate), 1)
+	}
+	if least := int64(b.CleanerThreads) << 20; b.CleanerEnabled && b.CleanerDedupeBytes < least {
+		r.fail("log.cleaner.dedupe.buffer.size", "must be at least 1 MiB for each of log.cleaner.threads (%d)", least)
+	}
 	if r.text("num.replica.alter.log.dirs.threads") != "" {
 		b.MoveThreads = r.int("num.replica.alter.log.dirs.threads")
 	}

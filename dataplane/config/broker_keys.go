@@ -36,10 +36,17 @@ var brokerKeys = []key{
 	{name: "leader.imbalance.per.broker.percentage", typ: tInt, def: "10", check: between(0, 100), doc: "Share of misplaced leaders that is put up with, in percent."},
 	{name: "listener.security.protocol.map", typ: tString, def: "SASL_SSL:SASL_SSL,PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT", doc: "Security protocol of each listener's name."},
 	{name: "listeners", typ: tString, def: "PLAINTEXT://:9092", check: notEmpty, doc: "Addresses to listen on, as NAME://host:port."},
+	{name: "log.cleaner.backoff.ms", typ: tLong, def: "15000", check: atLeast(0), dynamic: true, doc: "Pause of the cleaner when no log has to be compacted, in ms."},
+	{name: "log.cleaner.dedupe.buffer.size", typ: tLong, def: "134217728", check: atLeast(1), dynamic: true, doc: "Memory for the keys of the logs that are being compacted, all threads together, in bytes; 24 a key. It is taken while it is needed."},
 	{name: "log.cleaner.delete.retention.ms", typ: tLong, def: "86400000", check: atLeast(0), dynamic: true, doc: "How long a compacted topic keeps tombstones, in ms."},
+	{name: "log.cleaner.enable", typ: tBool, def: "true", doc: "Whether logs whose policy is compact are compacted."},
+	{name: "log.cleaner.io.buffer.load.factor", typ: tDouble, def: "0.9", check: share, dynamic: true, doc: "Share of the dedupe buffer that is filled with keys."},
+	{name: "log.cleaner.io.buffer.size", typ: tInt, def: "524288", check: atLeast(0), dynamic: true, doc: "Read and write buffers of the cleaner, all threads together, in bytes; a larger batch gets a larger one for its time."},
+	{name: "log.cleaner.io.max.bytes.per.second", typ: tDouble, def: "1.7976931348623157E308", check: positive, dynamic: true, doc: "Most bytes a second that compaction reads and writes, all threads together."},
 	{name: "log.cleaner.max.compaction.lag.ms", typ: tLong, def: "9223372036854775807", check: atLeast(1), dynamic: true, doc: "Longest time that a record stays out of reach of compaction, in ms."},
 	{name: "log.cleaner.min.cleanable.ratio", typ: tDouble, def: "0.5", check: ratio, dynamic: true, doc: "Share of a log that must be dirty before it is compacted."},
 	{name: "log.cleaner.min.compaction.lag.ms", typ: tLong, def: "0", check: atLeast(0), dynamic: true, doc: "Least time that a record stays as it is before compaction, in ms."},
+	{name: "log.cleaner.threads", typ: tInt, def: "1", check: atLeast(0), dynamic: true, doc: "Logs that are compacted at one time."},
 	{name: "log.cleanup.policy", typ: tList, def: "delete", check: listOf("delete", "compact"), dynamic: true, doc: "What becomes of old segments: delete, compact, or both."},
 	{name: "log.dir", typ: tString, def: "/tmp/kafka-logs", doc: "Folder of the logs, if log.dirs is not set."},
 	{name: "log.dirs", typ: tString, null: true, doc: "Folders of the logs."},
@@ -210,13 +217,6 @@ group.share.session.timeout.ms
 initial.broker.registration.timeout.ms
 kafka.metrics.polling.interval.secs
 kafka.metrics.reporters
-log.cleaner.backoff.ms
-log.cleaner.dedupe.buffer.size
-log.cleaner.enable
-log.cleaner.io.buffer.load.factor
-log.cleaner.io.buffer.size
-log.cleaner.io.max.bytes.per.second
-log.cleaner.threads
 log.dir.failure.timeout.ms
 log.initial.task.delay.ms
 max.connection.creation.rate

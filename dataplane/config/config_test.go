@@ -153,13 +153,13 @@ func TestSingleFaults(t *testing.T) {
 }
 
 func TestIgnoredSettingsAreNamed(t *testing.T) {
-	b := mustNew(t, "my.own", "secretvalue", "log.cleaner.threads", "2", "listener.name.other.max.connections", "5", "listener.name.plaintext.frobnicate", "1", "listener.name.plaintext.ssl.keystore.location", "x")
+	b := mustNew(t, "my.own", "secretvalue", "log.dir.failure.timeout.ms", "2", "listener.name.other.max.connections", "5", "listener.name.plaintext.frobnicate", "1", "listener.name.plaintext.ssl.keystore.location", "x")
 	w := b.Warnings()
 	if len(w) != 5 {
 		t.Fatalf("%q", w)
 	}
 	all := strings.Join(w, "\n")
-	for _, k := range []string{"my.own", "log.cleaner.threads", "listener.name.other.max.connections", "frobnicate", "ssl.keystore.location"} {
+	for _, k := range []string{"my.own", "log.dir.failure.timeout.ms", "listener.name.other.max.connections", "frobnicate", "ssl.keystore.location"} {
 		if !strings.Contains(all, k) {
 			t.Errorf("%s is not named", k)
 		}
@@ -211,6 +211,10 @@ func TestOlderTimestampBound(t *testing.T) {
 		t.Fatalf("%+v", topic)
 	}
 	topic, _ = b.Topic(map[string]string{"message.timestamp.difference.max.ms": "5", "message.timestamp.before.max.ms": "9"})
+	if topic.TimestampBeforeMax != 9*time.Millisecond || topic.TimestampAfterMax != 5*time.Millisecond {
+		t.Fatalf("%+v", topic)
+	}
+	topic, _ = b.Topic(map[string]string{"message.timestamp.before.max.ms": "9"})
 	if topic.TimestampBeforeMax != 9*time.Millisecond || topic.TimestampAfterMax != time.Hour {
 		t.Fatalf("%+v", topic)
 	}

@@ -113,6 +113,21 @@ func between(min, max int64) func(string) error {
 	}
 }
 
+// share is above 0 and at most 1.
+func share(v string) error {
+	if f, err := strconv.ParseFloat(v, 64); err != nil || !(f > 0 && f <= 1) {
+		return fmt.Errorf("must be above 0 and at most 1")
+	}
+	return nil
+}
+
+func positive(v string) error {
+	if f, err := strconv.ParseFloat(v, 64); err != nil || !(f > 0) {
+		return fmt.Errorf("must be above 0")
+	}
+	return nil
+}
+
 func ratio(v string) error {
 	if f, _ := strconv.ParseFloat(v, 64); f < 0 || f > 1 {
 		return fmt.Errorf("must be between 0 and 1")

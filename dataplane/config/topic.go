@@ -150,8 +150,8 @@ func (b *Broker) Topic(overrides map[string]string) (Topic, error) {
 	return t, errs
 }
 
-// olderTimestampBound applies message.timestamp.difference.max.ms where it is
-// set and neither of the two keys that took its place is.
+// olderTimestampBound applies message.timestamp.difference.max.ms, which Kafka 4
+// has no more, in place of each of the two keys that followed it that is not set.
 func (b *Broker) olderTimestampBound(overrides map[string]string, t *Topic) {
 	set := func(name string) (string, bool) {
 		if v, ok := overrides[name]; ok {
@@ -165,10 +165,14 @@ func (b *Broker) olderTimestampBound(overrides map[string]string, t *Topic) {
 		return "", false
 	}
 	v, ok := set("message.timestamp.difference.max.ms")
-	_, before := set("message.timestamp.before.max.ms")
-	_, after := set("message.timestamp.after.max.ms")
-	if ok && !before && !after {
-		t.TimestampBeforeMax = millis(mustInt(strings.TrimSpace(v)))
-		t.TimestampAfterMax = t.TimestampBeforeMax
+	if !ok {
+		return
+	}
+	bound := millis(mustInt(strings.TrimSpace(v)))
+	if _, ok := set("message.timestamp.before.max.ms"); !ok {
+		t.TimestampBeforeMax = bound
+	}
+	if _, ok := set("message.timestamp.after.max.ms"); !ok {
+		t.TimestampAfterMax = bound
 	}
 }

@@ -76,9 +76,10 @@ func (h *Handler) produce(r *listener.Request) {
 	}
 	acks, version := req.Acks, req.Version
 	done := func(results []partition.AppendResult) {
+		named := 0
 		for i := range results {
 			a := &results[i]
-			answerAppend(answers[i], a)
+			named += answerAppend(answers[i], a, maxErrorRecords-named)
 			failed = failed || a.Err != nil
 			if a.Leader >= 0 && a.Err != nil && version >= 10 {
 				resp.Brokers = addBroker(resp.Brokers, h.produceBroker(a.Leader, r.Conn.Listener()))
@@ -121,21 +122,32 @@ func anyTransactional(req *kmsg.ProduceRequest) bool {
 	return false
 }
 
-func answerAppend(rp *kmsg.ProduceResponseTopicPartition, a *partition.AppendResult) {
+// maxErrorRecords is how many bad records one reply names: beyond it, the batches
+// that have them are refused as a whole, and a reply stays a fraction of its request.
+const maxErrorRecords = 10_000
+
+// answerAppend fills in one partition's answer, naming at most limit bad records,
+// and tells how many it has named.
+func answerAppend(rp *kmsg.ProduceResponseTopicPartition, a *partition.AppendResult, limit int) int {
 	rp.ErrorCode = code(a.Err)
 	rp.BaseOffset, rp.LogAppendTime, rp.LogStartOffset = a.BaseOffset, a.LogAppendTime, a.LogStartOffset
-	if a.Err != nil {
-		rp.ErrorMessage = text(a.Err)
-		var invalid *recordbatch.InvalidError
-		if errors.As(a.Err, &invalid) {
-			for _, e := range invalid.Records { // KIP-467, v8
-				er := kmsg.NewProduceResponseTopicPartitionErrorRecord()
-				er.RelativeOffset, er.ErrorMessage = e.Index, &e.Message
-				rp.ErrorRecords = append(rp.ErrorRecords, er)
-			}
-		}
-		rp.CurrentLeader.LeaderID, rp.CurrentLeader.LeaderEpoch = a.Leader, a.LeaderEpoch
+	if a.Err == nil {
+		return 0
 	}
+	rp.CurrentLeader.LeaderID, rp.CurrentLeader.LeaderEpoch = a.Leader, a.LeaderEpoch
+	rp.ErrorMessage = text(a.Err)
+	var invalid *recordbatch.InvalidError
+	if !errors.As(a.Err, &invalid) {
+		return 0
+	}
+	rp.ErrorMessage = &invalid.Message
+	for _, e := range invalid.Records[:min(limit, len(invalid.Records))] { // KIP-467, v8
+		er := kmsg.NewProduceResponseTopicPartitionErrorRecord()
+		msg := e.Message()
+		er.RelativeOffset, er.ErrorMessage = e.Index, &msg
+		rp.ErrorRecords = append(rp.ErrorRecords, er)
+	}
+	return len(rp.ErrorRecords)
 }
 
 func (h *Handler) produceBroker(id int32, listenerName string) *kmsg.ProduceResponseBroker {

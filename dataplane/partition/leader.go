@@ -102,6 +102,7 @@ func (p *Partition) appendLeader(req *AppendRequest, e *AppendEntry, res *Append
 		res.Err = err
 		return appended{}
 	}
+	defer vi.Recycle()
 
 	p.append.Lock()
 	defer p.append.Unlock()
@@ -136,7 +137,7 @@ func (p *Partition) appendLeader(req *AppendRequest, e *AppendEntry, res *Append
 	res.BaseOffset, res.LastOffset = info.FirstOffset, info.LastOffset
 	res.LogStartOffset = info.LogStartOffset
 	res.LogAppendTime = info.LogAppendTime
-	if batch.IsLogAppendTime() {
+	if batch.IsLogAppendTime() && !info.Duplicate {
 		res.LogAppendTime = batch.MaxTimestamp()
 	}
 	res.Duplicate = info.Duplicate

@@ -49,6 +49,7 @@ const (
 	attrTransactional = 1 << 4
 	attrControl       = 1 << 5
 	attrDeleteHorizon = 1 << 6
+	attrKnown         = 1<<7 - 1
 )
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)

@@ -10,7 +10,6 @@ import (
 
 	"github.com/klauspost/compress/snappy"
 	"github.com/twmb/franz-go/pkg/kmsg"
-	"pgregory.net/rapid"
 )
 
 var codecs = []Codec{CodecNone, CodecGzip, CodecSnappy, CodecLZ4, CodecZstd}
@@ -159,58 +158,4 @@ func TestNextRefusesForgedHeaders(t *testing.T) {
 	f(ErrShort, func(b []byte) { be.PutUint32(b[offLength:], math.MaxInt32) })
 	f(ErrMagic, func(b []byte) { b[offMagic] = 1 })
 	f(ErrCorrupt, func(b []byte) { b[offMagic] = 3 })
-}
-
-func TestRecordsRoundTripProperty(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		n := rapid.IntRange(1, 20).Draw(t, "n")
-		var recs []Record
-		for range n {
-			r := Record{Timestamp: rapid.Int64Range(-1, 1<<45).Draw(t, "ts")}
-			if rapid.Bool().Draw(t, "key") {
-				r.Key = rapid.SliceOf(rapid.Byte()).Draw(t, "k")
-			}
-			if rapid.Bool().Draw(t, "value") {
-				r.Value = rapid.SliceOf(rapid.Byte()).Draw(t, "v")
-			}
-			recs = append(recs, r)
-		}
-		b, err := Build(withCodec(rapid.SampledFrom(codecs).Draw(t, "codec")), recs)
-		if err != nil {
-			t.Fatal(err)
-		}
-		got, err := collect(b)
-		if err != nil || len(got) != n {
-			t.Fatalf("%d records, %v", len(got), err)
-		}
-		for i := range recs {
-			if got[i].Timestamp != recs[i].Timestamp || !bytes.Equal(got[i].Key, recs[i].Key) || (got[i].Key == nil) != (recs[i].Key == nil) ||
-				!bytes.Equal(got[i].Value, recs[i].Value) || (got[i].Value == nil) != (recs[i].Value == nil) {
-				t.Fatalf("record %d: %v, want %v", i, got[i], recs[i])
-			}
-		}
-		if _, err := Validate(b, ValidateOptions{}); err != nil {
-			t.Fatal(err)
-		}
-	})
-}
-
-func FuzzBatch(f *testing.F) {
-	for _, c := range codecs {
-		f.Add([]byte(build(f, withCodec(c), sample(20, 40))))
-	}
-	f.Fuzz(func(t *testing.T, in []byte) {
-		b, _, err := Next(in)
-		if err != nil || b == nil {
-			return
-		}
-		n := 0
-		err = Records(b, func(Record) error { n++; return nil })
-		b.SetBaseOffset(0)
-		b.resetCRC()
-		info, verr := Validate(b, ValidateOptions{})
-		if verr == nil && (err != nil || int32(n) != info.Records) {
-			t.Fatalf("valid batch of %d records: %d read, %v", info.Records, n, err)
-		}
-	})
 }

@@ -31,3 +31,17 @@ func (c Codec) String() string {
 	}
 	return "unknown"
 }
+
+// DefaultLevel is the level at which a codec is used where no setting names one
+// (KIP-390): 0 for those that have none.
+func (c Codec) DefaultLevel() int {
+	switch c {
+	case CodecGzip:
+		return -1
+	case CodecLZ4:
+		return 9
+	case CodecZstd:
+		return 3
+	}
+	return 0
+}

@@ -3,7 +3,6 @@ package recordbatch
 import (
 	"errors"
 	"io"
-	"math"
 )
 
 var (
@@ -13,15 +12,15 @@ var (
 	errRemaining = errors.New("bytes remain after the last record")
 )
 
-// cursor walks encoded records, either all in buf or coming through r in chunks, so
+// cursor walks encoded records, either all in buf or coming through d in chunks, so
 // that a check of a compressed batch needs one chunk of memory whatever it unfolds to.
 // The first error sticks.
 type cursor struct {
 	buf  []byte
-	r    *decoder // nil: buf is all there is
-	left int64    // how many bytes r may still give
+	d    *decoder // nil: buf is all there is
+	copy *encoder // what comes through d also goes there, if not nil
+	left int64    // how many bytes d may still give
 	pos  int64    // bytes consumed
-	eof  bool
 	err  error
 }
 
@@ -29,26 +28,33 @@ func (c *cursor) fail(err error) {
 	if c.err == nil {
 		c.err = err
 	}
-	c.buf, c.r = nil, nil
+	c.buf, c.d = nil, nil
 }
 
 // fill gets more bytes into the empty buf; false at the end or on error.
 func (c *cursor) fill() bool {
-	for c.r != nil && !c.eof {
-		n, err := c.r.Read(c.r.chunk)
-		c.left -= int64(n)
-		if c.left < 0 {
-			c.fail(errTooLarge)
+	for c.d != nil {
+		b, err := c.d.next()
+		if err == io.EOF {
+			c.d = nil
 			return false
 		}
-		if err == io.EOF {
-			c.eof = true
-		} else if err != nil {
+		if err != nil {
 			c.fail(err)
 			return false
 		}
-		if n > 0 {
-			c.buf = c.r.chunk[:n]
+		if c.left -= int64(len(b)); c.left < 0 {
+			c.fail(errTooLarge)
+			return false
+		}
+		if c.copy != nil {
+			if _, err := c.copy.Write(b); err != nil {
+				c.fail(err)
+				return false
+			}
+		}
+		if len(b) > 0 {
+			c.buf = b
 			return true
 		}
 	}
@@ -68,8 +74,14 @@ func (c *cursor) byte() byte {
 	return b
 }
 
-// varint reads a zigzag varint of up to 10 bytes.
-func (c *cursor) varint() int64 {
+// varint reads a zigzag varint of 64 bits, up to 10 bytes.
+func (c *cursor) varint() int64 { return c.zigzag(63, 1) }
+
+// varint32 reads a zigzag varint of 32 bits, up to 5 bytes: Kafka's consumer takes no more.
+func (c *cursor) varint32() int32 { return int32(c.zigzag(28, 15)) }
+
+// zigzag reads a varint whose last byte, at the shift named, may be at most most.
+func (c *cursor) zigzag(last uint, most byte) int64 {
 	// Nearly all have one or two bytes, and lie whole in buf.
 	if b := c.buf; len(b) >= 2 {
 		switch {
@@ -85,9 +97,9 @@ func (c *cursor) varint() int64 {
 		}
 	}
 	var u uint64
-	for shift := uint(0); shift < 70; shift += 7 {
+	for shift := uint(0); shift <= last; shift += 7 {
 		b := c.byte()
-		if shift == 63 && b > 1 {
+		if shift == last && b > most {
 			break
 		}
 		u |= uint64(b&0x7f) << shift
@@ -97,15 +109,6 @@ func (c *cursor) varint() int64 {
 	}
 	c.fail(errVarint)
 	return 0
-}
-
-func (c *cursor) varint32() int32 {
-	v := c.varint()
-	if v < math.MinInt32 || v > math.MaxInt32 {
-		c.fail(errVarint)
-		return 0
-	}
-	return int32(v)
 }
 
 func (c *cursor) skip(n int64) {
@@ -145,18 +148,35 @@ type head struct {
 	nullKey        bool
 }
 
-// record reads one record, into out if that is not nil (then buf must hold all).
-func (c *cursor) record(out *Record) head {
-	var h head
-	length := int64(c.varint32())
-	end := c.pos + length
-	if length < 0 {
+// length reads a record's length.
+func (c *cursor) length() int64 {
+	n := int64(c.varint32())
+	if n < 0 {
 		c.fail(errRecord)
-		return h
 	}
-	c.byte() // attributes, unused
-	h.timestampDelta = c.varint()
-	h.offsetDelta = c.varint32()
+	return n
+}
+
+// record walks over one record.
+func (c *cursor) record() head {
+	n := c.length()
+	if c.err != nil {
+		return head{}
+	}
+	h := c.body(c.pos+n, nil)
+	if n > MaxRecord && c.d != nil {
+		c.fail(errTooLarge)
+	}
+	return h
+}
+
+// body reads a record that ends at end, into out if that is not nil (then buf must
+// hold all of it). A negative length of key or value is null, whichever it is, as Kafka reads it.
+// The record's own attributes mean nothing in format version 2: no record in a
+// batch can be compressed by itself.
+func (c *cursor) body(end int64, out *Record) head {
+	c.byte()
+	h := head{timestampDelta: c.varint(), offsetDelta: c.varint32()}
 	key, null := c.field(end, out != nil)
 	h.nullKey = null
 	value, _ := c.field(end, out != nil)
@@ -184,10 +204,10 @@ func (c *cursor) record(out *Record) head {
 	return h
 }
 
-// field reads one length-prefixed byte string that may be null (-1).
+// field reads one length-prefixed byte string that may be null.
 func (c *cursor) field(end int64, keep bool) (b []byte, null bool) {
 	n := int64(c.varint32())
-	if n < -1 || n > end-c.pos {
+	if n > end-c.pos {
 		c.fail(errRecord)
 		return nil, true
 	}

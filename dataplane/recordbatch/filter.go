@@ -2,6 +2,7 @@ package recordbatch
 
 import (
 	"fmt"
+	"math"
 )
 
 // Entry is what compaction asks about one record; it is valid only during the call
@@ -12,64 +13,56 @@ type Entry struct {
 	HasKey    bool // false: the key is null
 	Tombstone bool // the value is null
 
-	whole   []byte // the record with its length
+	body    []byte // the record behind its length
 	attr    byte
 	tsDelta int64
 	rest    []byte // from the offset delta on
 }
 
-// Entries calls fn for each record in order with its key, decompressing if needed, at
-// most DefaultMaxDecompressed bytes. An error of fn ends the walk and is returned.
+// Entries calls fn for each record in order with its key. An error of fn ends the walk
+// and is returned. It unfolds a compressed batch as Records does, and what is said
+// there of fn holds here.
 func Entries(b Batch, fn func(*Entry) error) error {
-	payload, done, err := unfold(b)
+	use, leave, err := enterLane(b)
 	if err != nil {
 		return err
 	}
-	defer done()
-	return entries(b, payload, fn)
+	defer leave()
+	return entries(b, use, fn)
 }
 
-// unfold gives the records part of a batch, decompressed; done must be called.
-func unfold(b Batch) (payload []byte, done func(), err error) {
+// enterLane takes a place for the unfolding of b; leave must be called.
+func enterLane(b Batch) (use int64, leave func(), err error) {
 	if b.Codec() == CodecNone {
-		return b.Payload(), func() {}, nil
+		return 0, func() {}, nil
 	}
-	if payload, done, err = decompress(b, DefaultMaxDecompressed); err != nil {
-		return nil, nil, fmt.Errorf("decompress batch at offset %d: %w", b.BaseOffset(), err)
+	if use, err = b.decoderUse(); err != nil {
+		return 0, nil, fmt.Errorf("batch at offset %d: %w", b.BaseOffset(), err)
 	}
-	return payload, done, nil
+	readLane.enter(use)
+	return use, func() { readLane.leave(use) }, nil
 }
 
-func entries(b Batch, payload []byte, fn func(*Entry) error) error {
-	c := cursor{buf: payload}
+func entries(b Batch, use int64, fn func(*Entry) error) error {
 	var e Entry
-	for n := b.Count(); n > 0; n-- {
-		start := c.buf
-		length := int64(c.varint32())
-		if length < 0 {
-			c.fail(errRecord)
-		}
-		body := c.take(length)
-		if c.err != nil {
-			return fmt.Errorf("batch at offset %d: %w", b.BaseOffset(), c.err)
-		}
-		e.whole = start[:len(start)-len(c.buf)]
-		if err := e.parse(b, body); err != nil {
+	var stop error
+	err := walk(b, use, func(rec []byte) error {
+		if err := e.parse(b, rec); err != nil {
 			return err
 		}
-		if err := fn(&e); err != nil {
-			return err
-		}
+		stop = fn(&e)
+		return stop
+	})
+	if err != nil && stop == nil {
+		err = fmt.Errorf("batch at offset %d: %w", b.BaseOffset(), err)
 	}
-	if len(c.buf) > 0 {
-		return fmt.Errorf("batch at offset %d: %w", b.BaseOffset(), errRemaining)
-	}
-	return nil
+	return err
 }
 
 func (e *Entry) parse(b Batch, body []byte) error {
 	c := cursor{buf: body}
 	end := int64(len(body))
+	e.body = body
 	e.attr = c.byte()
 	e.tsDelta = c.varint()
 	e.rest = c.buf
@@ -82,10 +75,7 @@ func (e *Entry) parse(b Batch, body []byte) error {
 	e.Key, null = c.field(end, true)
 	e.HasKey = !null
 	_, e.Tombstone = c.field(end, false)
-	if c.err != nil {
-		return fmt.Errorf("batch at offset %d: %w", b.BaseOffset(), c.err)
-	}
-	return nil
+	return c.err
 }
 
 // FilterOptions say what Filter does with a batch.
@@ -115,20 +105,19 @@ type Filtered struct {
 // The CRC of b must have been checked: the new batch gets one of its own.
 func Filter(dst []byte, b Batch, o FilterOptions) ([]byte, Filtered, error) {
 	var f Filtered
-	payload, done, err := unfold(b)
+	use, leave, err := enterLane(b)
 	if err != nil {
 		return dst, f, err
 	}
-	defer done()
-	kept := make([]uint64, (max(0, min(int(b.Count()), len(payload)))+63)/64) // a record has more than a byte
+	defer leave()
+	var kept bitmap
 	maxTs := NoTimestamp
-	err = entries(b, payload, func(e *Entry) error {
-		i := f.Records
+	err = entries(b, use, func(e *Entry) error {
 		f.Records++
 		if !o.Keep(e) {
 			return nil
 		}
-		kept[i/64] |= 1 << (i % 64)
+		kept.set(f.Records - 1)
 		f.Kept++
 		if e.Tombstone {
 			f.Tombstones++
@@ -148,38 +137,66 @@ func Filter(dst []byte, b Batch, o FilterOptions) ([]byte, Filtered, error) {
 	if stamp {
 		base = o.Horizon
 	}
-	p := buffers.Get().(*[]byte)
-	body := (*p)[:0]
-	i := 0
-	err = entries(b, payload, func(e *Entry) error {
-		if kept[i/64]>>(i%64)&1 != 0 {
-			if stamp {
-				body = e.appendWithDelta(body, b.timestamp(e.tsDelta)-base)
-			} else {
-				body = append(body, e.whole...)
-			}
-		}
-		i++
-		return nil
-	})
-	if err == nil {
-		start := len(dst)
-		dst = append(dst, b[:HeaderSize]...)
-		if dst, err = compress(b.Codec(), dst, body); err == nil {
-			err = finishFiltered(dst[start:], f.Kept, base, maxTs, stamp)
-		}
+	start := len(dst)
+	out, err := rebuild(append(dst, b[:HeaderSize]...), b, use, kept, base)
+	if err != nil {
+		return dst, f, fmt.Errorf("batch at offset %d: %w", b.BaseOffset(), err)
 	}
-	if cap(body) <= 1<<20 {
-		*p = body
-		buffers.Put(p)
-	}
-	return dst, f, err
+	finishFiltered(out[start:], f.Kept, base, maxTs, stamp)
+	return out, f, nil
 }
 
-func finishFiltered(b Batch, count int, base, maxTs int64, stamped bool) error {
-	if int64(len(b)-LogOverhead) > 1<<31-1 {
-		return fmt.Errorf("batch at offset %d: %w", b.BaseOffset(), errTooLarge)
+// bitmap grows with the records that are really there, not with what a header claims.
+type bitmap []uint64
+
+func (m *bitmap) set(i int) {
+	for len(*m) <= i/64 {
+		*m = append(*m, 0)
 	}
+	(*m)[i/64] |= 1 << (i % 64)
+}
+
+func (m bitmap) has(i int) bool { return i/64 < len(m) && m[i/64]>>(i%64)&1 != 0 }
+
+// rebuild appends the records that stay, folded with the batch's codec at its default level,
+// their times counted from base.
+func rebuild(dst []byte, b Batch, use int64, kept bitmap, base int64) ([]byte, error) {
+	e, err := newEncoder(b.Codec(), b.Codec().DefaultLevel(), dst, len(dst)-HeaderSize+math.MaxInt32)
+	if err != nil {
+		return nil, err
+	}
+	defer e.release()
+	p := scratches.Get().(*[]byte)
+	defer scratches.Put(p)
+	i := -1
+	err = entries(b, use, func(r *Entry) error {
+		if i++; !kept.has(i) {
+			return nil
+		}
+		if base == b.FirstTimestamp() {
+			*p = appendVarint((*p)[:0], int64(len(r.body)))
+			if _, err := e.Write(*p); err != nil {
+				return err
+			}
+			_, err := e.Write(r.body)
+			return err
+		}
+		delta := b.timestamp(r.tsDelta) - base
+		*p = appendVarint((*p)[:0], int64(1+varintLen(delta)+len(r.rest)))
+		*p = appendVarint(append(*p, r.attr), delta)
+		if _, err := e.Write(*p); err != nil {
+			return err
+		}
+		_, err := e.Write(r.rest)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return e.finish()
+}
+
+func finishFiltered(b Batch, count int, base, maxTs int64, stamped bool) {
 	attr := b.Attributes()
 	if stamped {
 		attr |= attrDeleteHorizon
@@ -192,15 +209,6 @@ func finishFiltered(b Batch, count int, base, maxTs int64, stamped bool) error {
 	}
 	be.PutUint32(b[offCount:], uint32(count))
 	b.resetCRC()
-	return nil
-}
-
-// appendWithDelta encodes the record anew with another timestamp delta.
-func (e *Entry) appendWithDelta(dst []byte, delta int64) []byte {
-	dst = appendVarint(dst, int64(1+varintLen(delta)+len(e.rest)))
-	dst = append(dst, e.attr)
-	dst = appendVarint(dst, delta)
-	return append(dst, e.rest...)
 }
 
 // AppendEmpty appends what is left of a batch without its records: a header, as Kafka

@@ -16,6 +16,9 @@ var (
 	ErrMagic = errors.New("record batch is not of format version 2")
 )
 
+// minLength is the least length field of any format.
+const minLength = 14
+
 // Next takes the first batch off b. It checks lengths and magic only. With
 // ErrShort the rest of b is an incomplete batch; an empty b gives (nil, nil, nil).
 func Next(b []byte) (Batch, []byte, error) {
@@ -40,7 +43,7 @@ func PeekLength(b []byte) (int, error) {
 	}
 	n := int64(int32(be.Uint32(b[offLength:]))) + LogOverhead
 	if m := int8(b[offMagic]); m != Magic {
-		if m < 0 || m > Magic || n < 26 {
+		if m < 0 || m > Magic || n < minLength+LogOverhead {
 			return 0, fmt.Errorf("%w: magic %d, length %d", ErrCorrupt, m, n)
 		}
 		return 0, ErrMagic

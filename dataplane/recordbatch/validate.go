@@ -20,51 +20,55 @@ type ValidateOptions struct {
 	LogAppendTime bool
 	// NowMs is the wall clock, ms since 1970.
 	NowMs int64
-	// BeforeMaxMs and AfterMaxMs bound a CreateTime around now, in ms;
-	// 0 or negative means no bound.
+	// BoundTimes: a CreateTime may be at most BeforeMaxMs older and AfterMaxMs
+	// newer than NowMs (message.timestamp.before.max.ms and after.max.ms, KIP-937), both at
+	// least 0. A record without a timestamp (-1) is exempt.
+	BoundTimes  bool
 	BeforeMaxMs int64
 	AfterMaxMs  int64
-	// Recompress: the topic's compression.type is Codec, not "producer".
+	// Recompress: the topic's compression.type is Codec, not "producer". Level is
+	// the topic's level of that codec (KIP-390).
 	Recompress bool
 	Codec      Codec
+	Level      int
 	// Coordinator allows control batches and any base offset (internal appends).
 	Coordinator bool
-	// MaxDecompressed bounds what the batch may unfold to, bytes; 0 = DefaultMaxDecompressed.
+	// MaxDecompressed bounds what the batch may unfold to, in bytes; 0 means
+	// DefaultMaxDecompressed, or 16 times MaxMessageBytes if that is more.
 	MaxDecompressed int64
+}
+
+// DefaultMaxDecompressed is what any batch may unfold to, in bytes.
+const DefaultMaxDecompressed = 128 << 20
+
+// maxRatio is what every topic's largest batch may unfold to, through its length.
+const maxRatio = 16
+
+func (o *ValidateOptions) unfoldLimit() int64 {
+	if o.MaxDecompressed > 0 {
+		return o.MaxDecompressed
+	}
+	return max(DefaultMaxDecompressed, maxRatio*int64(o.MaxMessageBytes))
+}
+
+// recodes tells whether the topic wants another codec than the batch has. Markers stay
+// as they are.
+func (o *ValidateOptions) recodes(b Batch) bool {
+	return o.Recompress && b.Codec() != o.Codec && !b.IsControl()
 }
 
 // Info is what Validate learnt.
 type Info struct {
 	Records      int32
 	MaxTimestamp int64 // as stamped, ms since 1970
+	// Unfolded is what a compressed batch unfolded to, in bytes; 0 for others.
+	Unfolded int64
 	// Rewrite: the batch is sound but may not be stored as it is: inner offsets are
-	// not consecutive, or the topic wants another codec. See Rewrite.
+	// not consecutive, or the topic wants another codec. Prepare does it.
 	Rewrite bool
-}
 
-// RecordError is one bad record of a refused batch.
-type RecordError struct {
-	Index   int32 // place in the batch, from 0
-	Message string
-}
-
-// maxRecordErrors bounds the list in a reply; Kafka's message names ten.
-const maxRecordErrors = 100
-
-// InvalidError is a refused batch. It unwraps to the *kerr.Error for the wire.
-type InvalidError struct {
-	Kerr    *kerr.Error
-	Message string
-	Records []RecordError // for RecordErrors of a Produce reply; often empty
-}
-
-func (e *InvalidError) Error() string { return e.Kerr.Message + ": " + e.Message }
-
-// Unwrap gives the wire error.
-func (e *InvalidError) Unwrap() error { return e.Kerr }
-
-func refuse(k *kerr.Error, format string, args ...any) error {
-	return &InvalidError{Kerr: k, Message: fmt.Sprintf(format, args...)}
+	gaps bool    // inner offsets are not consecutive
+	buf  *[]byte // of a batch that Prepare rewrote
 }
 
 // Validate makes the checks of a produced batch in Kafka's order and sets, in
@@ -74,27 +78,22 @@ func refuse(k *kerr.Error, format string, args ...any) error {
 // Records are always walked to the end, compressed ones too: a batch that nobody
 // can unfold would block every consumer of the partition for ever.
 func Validate(b Batch, o ValidateOptions) (Info, error) {
-	if err := checkHeader(b, o); err != nil {
+	if err := checkHeader(b, &o); err != nil {
 		return Info{}, err
 	}
-	info, err := checkRecords(b, o)
+	if b.Codec() == CodecNone {
+		return checkRecords(b, &o, nil, nil)
+	}
+	use, err := b.decoderUse()
 	if err != nil {
-		return Info{}, err
+		return Info{}, unreadable(b, err)
 	}
-	info.Records = b.Count()
-	if o.LogAppendTime {
-		info.MaxTimestamp = o.NowMs
-	}
-	if !b.IsControl() || o.LogAppendTime {
-		b.SetMaxTimestamp(info.MaxTimestamp, o.LogAppendTime)
-	}
-	if o.Recompress && b.Codec() != o.Codec {
-		info.Rewrite = true
-	}
-	return info, nil
+	produceLane.enter(use)
+	defer produceLane.leave(use)
+	return unfold(b, &o, use, nil)
 }
 
-func checkHeader(b Batch, o ValidateOptions) error {
+func checkHeader(b Batch, o *ValidateOptions) error {
 	if len(b) < HeaderSize || b.Length() != len(b) {
 		return refuse(kerr.CorruptMessage, "batch of %d bytes has a wrong length", len(b))
 	}
@@ -114,50 +113,65 @@ func checkHeader(b Batch, o ValidateOptions) error {
 		return refuse(kerr.InvalidRecord, "%d records with last offset delta %d", b.Count(), b.LastOffsetDelta())
 	case b.IsControl() && !o.Coordinator:
 		return refuse(kerr.InvalidRecord, "clients may not write control batches")
+	case b.HasDeleteHorizon():
+		return refuse(kerr.InvalidRecord, "only the log cleaner sets a delete horizon")
+	case b.Attributes()&^attrKnown != 0:
+		return refuse(kerr.InvalidRecord, "unknown attributes %#04x", uint16(b.Attributes()&^attrKnown))
 	case b.HasProducerID() && b.BaseSequence() < 0 && !o.Coordinator:
 		return refuse(kerr.InvalidRecord, "producer %d without a sequence number", b.ProducerID())
 	}
 	return nil
 }
 
-// checkRecords walks the records without keeping any.
-func checkRecords(b Batch, o ValidateOptions) (Info, error) {
-	c := cursor{buf: b.Payload()}
-	if codec := b.Codec(); codec != CodecNone {
-		d, err := newDecoder(codec, b.Payload())
-		if err != nil {
-			return Info{}, refuse(kerr.InvalidRecord, "cannot decompress (%s): %v", codec, err)
-		}
-		defer d.release()
-		limit := o.MaxDecompressed
-		if limit <= 0 {
-			limit = DefaultMaxDecompressed
-		}
-		c = cursor{r: d, left: limit}
+// unfold checks the records, and copies what a compressed batch unfolds to into e if that is
+// not nil. The caller holds a place for use.
+func unfold(b Batch, o *ValidateOptions, use int64, e *encoder) (Info, error) {
+	if b.Codec() == CodecNone {
+		return checkRecords(b, o, nil, nil)
 	}
-	check := recordCheck{o: o, first: b.FirstTimestamp(), logAppend: b.IsLogAppendTime(), info: Info{MaxTimestamp: NoTimestamp}}
-	count := b.Count()
-	for i := int32(0); i < count; i++ {
-		h := c.record(nil)
+	d, err := newDecoder(b.Codec(), b.Payload(), use)
+	if err != nil {
+		return Info{}, unreadable(b, err)
+	}
+	defer d.release()
+	return checkRecords(b, o, d, e)
+}
+
+// checkRecords walks the records without keeping any, and stamps the batch.
+func checkRecords(b Batch, o *ValidateOptions, d *decoder, e *encoder) (Info, error) {
+	c := cursor{buf: b.Payload()}
+	limit := int64(0)
+	if d != nil {
+		limit = o.unfoldLimit()
+		c = cursor{d: d, copy: e, left: limit}
+	}
+	check := recordCheck{o: *o, first: b.FirstTimestamp(), logAppend: b.IsLogAppendTime(), info: Info{Records: b.Count(), MaxTimestamp: NoTimestamp}}
+	for i := int32(0); i < check.info.Records; i++ {
+		h := c.record()
 		if c.err != nil {
-			return Info{}, unreadable(c.err, i, count)
+			return Info{}, unreadableAt(b, c.err, i)
 		}
 		check.record(i, h)
 	}
-	if c.more() || c.err != nil {
-		if c.err == nil {
-			c.err = errRemaining
-		}
-		return Info{}, unreadable(c.err, count, count)
+	if c.more() {
+		return Info{}, unreadable(b, errRemaining)
 	}
-	return check.info, check.error()
-}
-
-func unreadable(err error, i, count int32) error {
-	if errors.Is(err, errTooLarge) {
-		return refuse(kerr.InvalidRecord, "%v", err)
+	if c.err != nil {
+		return Info{}, unreadable(b, c.err)
 	}
-	return refuse(kerr.InvalidRecord, "record %d of %d is unreadable: %v", i, count, err)
+	if err := check.error(); err != nil {
+		return Info{}, err
+	}
+	info := check.info
+	if d != nil {
+		info.Unfolded = limit - c.left
+	}
+	if o.LogAppendTime {
+		info.MaxTimestamp = o.NowMs
+	}
+	b.SetMaxTimestamp(info.MaxTimestamp, o.LogAppendTime)
+	info.Rewrite = info.gaps || o.recodes(b)
+	return info, nil
 }
 
 // recordCheck collects the verdicts on the records of one batch.
@@ -172,27 +186,46 @@ type recordCheck struct {
 
 func (k *recordCheck) record(i int32, h head) {
 	if h.offsetDelta != i {
-		k.info.Rewrite = true
+		k.info.gaps = true
 	}
 	ts := k.first + h.timestampDelta
 	if ts > k.info.MaxTimestamp {
 		k.info.MaxTimestamp = ts
 	}
 	if k.o.Compacted && h.nullKey {
-		k.add(i, "a compacted topic needs records with a key")
+		k.add(RecordError{Index: i, kind: noKey})
 		return
 	}
 	switch {
 	case k.o.Coordinator:
 	case k.logAppend:
 		k.badTime = true
-		k.add(i, "producers may not set LogAppendTime")
-	case k.o.LogAppendTime || ts == NoTimestamp:
-	case k.o.BeforeMaxMs > 0 && ts < saturatingSub(k.o.NowMs, k.o.BeforeMaxMs),
-		k.o.AfterMaxMs > 0 && ts > saturatingAdd(k.o.NowMs, k.o.AfterMaxMs):
+		k.add(RecordError{Index: i, kind: brokerTime})
+	case k.o.LogAppendTime || !k.o.BoundTimes || ts == NoTimestamp:
+	case ts < saturatingSub(k.o.NowMs, k.o.BeforeMaxMs):
 		k.badTime = true
-		k.add(i, "timestamp is too far from the broker's time")
+		k.add(RecordError{Index: i, kind: tooOld, ms: ts})
+	case ts > saturatingAdd(k.o.NowMs, k.o.AfterMaxMs):
+		k.badTime = true
+		k.add(RecordError{Index: i, kind: tooNew, ms: ts})
 	}
+}
+
+func (k *recordCheck) add(e RecordError) {
+	if len(k.bad) < maxRecordErrors {
+		k.bad = append(k.bad, e)
+	}
+}
+
+func (k *recordCheck) error() error {
+	if len(k.bad) == 0 {
+		return nil
+	}
+	e := &InvalidError{Kerr: kerr.InvalidRecord, Message: fmt.Sprintf("record %d: %s", k.bad[0].Index, k.bad[0].Message()), Records: k.bad}
+	if k.badTime {
+		e.Kerr = kerr.InvalidTimestamp
+	}
+	return e
 }
 
 func saturatingAdd(a, b int64) int64 {
@@ -209,79 +242,20 @@ func saturatingSub(a, b int64) int64 {
 	return a - b
 }
 
-func (k *recordCheck) add(i int32, msg string) {
-	if len(k.bad) < maxRecordErrors {
-		k.bad = append(k.bad, RecordError{Index: i, Message: msg})
-	}
-}
-
-func (k *recordCheck) error() error {
-	if len(k.bad) == 0 {
-		return nil
-	}
-	e := &InvalidError{Kerr: kerr.InvalidRecord, Message: fmt.Sprintf("record %d: %s", k.bad[0].Index, k.bad[0].Message), Records: k.bad}
-	if k.badTime {
-		e.Kerr = kerr.InvalidTimestamp
-	}
-	return e
-}
-
-// Prepare takes the records field of a produce request (version 3 or later) for one
-// partition: exactly one batch, validated, rewritten where Validate says so. The
-// result aliases records unless it had to be rewritten. An incomplete batch behind
-// the first is ignored, as Kafka does.
-func Prepare(records []byte, o ValidateOptions) (Batch, Info, error) {
-	b, rest, err := Next(records)
+func unreadable(b Batch, err error) error {
 	switch {
-	case errors.Is(err, ErrMagic):
-		return nil, Info{}, refuse(kerr.InvalidRecord, "only batches of format version 2 are taken")
-	case errors.Is(err, ErrCorrupt):
-		return nil, Info{}, refuse(kerr.CorruptMessage, "%v", err)
-	case err != nil || b == nil:
-		return nil, Info{}, refuse(kerr.InvalidRecord, "a produce request must have exactly one batch a partition")
+	case errors.Is(err, errTooLarge):
+		// A producer that is told so splits the batch, which helps.
+		return refuse(kerr.MessageTooLarge, "batch of %d bytes (%s): %v", len(b), b.Codec(), err)
+	case errors.Is(err, errOutput):
+		return refuse(kerr.MessageTooLarge, "batch of %d bytes, compressed as the topic asks: %v of max.message.bytes", len(b), err)
 	}
-	if _, _, err := Next(rest); len(rest) > 0 && !errors.Is(err, ErrShort) {
-		return nil, Info{}, refuse(kerr.InvalidRecord, "a produce request must have exactly one batch a partition")
-	}
-	info, err := Validate(b, o)
-	if err != nil || !info.Rewrite {
-		return b, info, err
-	}
-	codec := b.Codec()
-	if o.Recompress {
-		codec = o.Codec
-	}
-	if b, err = Rewrite(b, codec); err != nil {
-		return nil, Info{}, refuse(kerr.InvalidRecord, "rewrite: %v", err)
-	}
-	if o.MaxMessageBytes > 0 && len(b) > o.MaxMessageBytes {
-		return nil, Info{}, refuse(kerr.MessageTooLarge, "batch of %d bytes after recompression exceeds max.message.bytes %d", len(b), o.MaxMessageBytes)
-	}
-	return b, info, nil
+	return refuse(kerr.InvalidRecord, "batch (%s) is unreadable: %v", b.Codec(), err)
 }
 
-// Rewrite re-encodes the records with consecutive offsets and codec c; the other
-// header fields are kept.
-func Rewrite(b Batch, c Codec) (Batch, error) {
-	var body []byte
-	var n int32
-	first := b.FirstTimestamp()
-	err := Records(b, func(r Record) error {
-		delta := r.Timestamp - first
-		if b.IsLogAppendTime() {
-			delta = 0
-		}
-		body = appendRecord(body, &r, delta, n)
-		n++
-		return nil
-	})
-	if err != nil {
-		return nil, err
+func unreadableAt(b Batch, err error, i int32) error {
+	if errors.Is(err, errTooLarge) || errors.Is(err, errOutput) {
+		return unreadable(b, err)
 	}
-	o := BuildOptions{
-		Codec: c, BaseOffset: b.BaseOffset(), LeaderEpoch: b.LeaderEpoch(), ProducerID: b.ProducerID(),
-		ProducerEpoch: b.ProducerEpoch(), BaseSequence: b.BaseSequence(), Transactional: b.IsTransactional(),
-		Control: b.IsControl(), LogAppendTime: b.IsLogAppendTime(),
-	}
-	return assemble(o, n, first, b.MaxTimestamp(), body)
+	return refuse(kerr.InvalidRecord, "record %d of %d (%s) is unreadable: %v", i, b.Count(), b.Codec(), err)
 }

@@ -1,0 +1,248 @@
+package recordbatch
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"math"
+	"runtime"
+	"runtime/debug"
+	"runtime/metrics"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/klauspost/compress/gzip"
+	"github.com/klauspost/compress/snappy"
+	"github.com/klauspost/compress/zstd"
+	"github.com/pierrec/lz4/v4"
+	"github.com/twmb/franz-go/pkg/kerr"
+)
+
+// bombs are batches of about 10 MB that unfold to as much as their codec can make of
+// that: 10 GB and more, but for lz4 (2.4 GB) and snappy (200 MB; as one block, just too much).
+func bombs(t testing.TB) map[string]Batch {
+	const size = 10 << 20
+	zeros := make([]byte, 16<<20)
+	// A record that claims to go on for 2 GB, in a batch of one.
+	start := append(appendVarint(nil, math.MaxInt32), 0, 0, 0, 1)
+	start = appendVarint(start, math.MaxInt32-20)
+
+	member := func(p []byte) []byte {
+		var b bytes.Buffer
+		w, _ := gzip.NewWriterLevel(&b, 9)
+		_, _ = w.Write(p)
+		_ = w.Close()
+		return b.Bytes()
+	}
+	gz, more := member(start), member(zeros)
+	for len(gz) < size {
+		gz = append(gz, more...)
+	}
+
+	// A frame of blocks of 128 KiB, each of one byte that is repeated.
+	rle := func(window byte, n int) []byte {
+		b := []byte{0x28, 0xb5, 0x2f, 0xfd, 0, window}
+		b = append(b, byte(len(start)<<3), 0, 0)
+		b = append(b, start...)
+		for len(b) < n {
+			b = append(b, 1<<1, 0, 0x10, 0)
+		}
+		return append(b, 1|1<<1, 0, 0, 0)
+	}
+
+	lz := append(binary.LittleEndian.AppendUint32(nil, lz4Magic), lz4Version|lz4BlockIndep, 7<<4)
+	lz = append(lz, byte(xxh32Of(lz[4:])>>8))
+	lz = binary.LittleEndian.AppendUint32(lz, uint32(len(start))|lz4Plain)
+	lz = append(lz, start...)
+	block := make([]byte, lz4.CompressBlockBound(4<<20))
+	n, err := lz4.CompressBlock(zeros[:4<<20], block, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for len(lz) < size {
+		lz = append(binary.LittleEndian.AppendUint32(lz, uint32(n)), block[:n]...)
+	}
+	lz = append(lz, 0, 0, 0, 0)
+
+	raw := snappy.Encode(nil, make([]byte, 130<<20))
+	framed := appendXerialHeader(nil)
+	for _, p := range [][]byte{start, zeros[:8<<20]} {
+		enc := snappy.Encode(nil, p)
+		for {
+			framed = append(be.AppendUint32(framed, uint32(len(enc))), enc...)
+			if len(p) < 100 || len(framed) > size {
+				break
+			}
+		}
+	}
+	one := build(t, NoProducer(), sample(1, 1))
+	return map[string]Batch{
+		"gzip": withPayload(one, CodecGzip, gz), "lz4": withPayload(one, CodecLZ4, lz), "snappy, one block": withPayload(one, CodecSnappy, raw),
+		"snappy, blocks of 8 MiB": withPayload(one, CodecSnappy, framed), "zstd": withPayload(one, CodecZstd, rle(11<<3, size)),
+		"zstd, a window of 8 MiB": withPayload(one, CodecZstd, rle(13<<3, size)), "zstd, a window of 128 MiB": withPayload(one, CodecZstd, rle(17<<3, size)),
+	}
+}
+
+// peakHeap tells by how much the heap grows while fn runs, garbage included.
+func peakHeap(fn func()) int64 {
+	debug.FreeOSMemory()
+	heap := []metrics.Sample{{Name: "/memory/classes/heap/objects:bytes"}}
+	read := func() int64 { metrics.Read(heap); return int64(heap[0].Value.Uint64()) }
+	base, peak := read(), int64(0)
+	stop, done := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(done)
+		tick := time.NewTicker(time.Millisecond)
+		defer tick.Stop()
+		for {
+			select {
+			case <-stop:
+				return
+			case <-tick.C:
+				peak = max(peak, read()-base)
+			}
+		}
+	}()
+	fn()
+	close(stop)
+	<-done
+	return max(peak, read()-base)
+}
+
+func TestBombsAreRefusedInFlatMemory(t *testing.T) {
+	all := bombs(t)
+	// What places and budget come to (see lane.go), doubled: the collector lets garbage
+	// come to as much as is live, or here, since the bombs are live too, to a fifth.
+	defer debug.SetGCPercent(debug.SetGCPercent(20))
+	small := int64(2 * 16 << 20 * runtime.GOMAXPROCS(0))
+	many, limit := 16, int64(12<<20)
+	if raceEnabled { // slow, and pools forget: only that it is safe is shown
+		many, limit, small = 4, 1<<20, 2*small+2*largeBudget
+	}
+	for name, b := range all {
+		bound := small
+		if name == "zstd, a window of 128 MiB" || name == "snappy, one block" {
+			bound += 2 * largeBudget
+		}
+		runs := map[string]func() error{
+			"one, to the full limit": func() error {
+				_, err := Validate(b, ValidateOptions{MaxMessageBytes: 11 << 20})
+				return err
+			},
+			"many at once": func() error {
+				return together(many, func() error { _, err := Validate(b, ValidateOptions{MaxDecompressed: limit}); return err })
+			},
+			"recompressed, many at once": func() error {
+				return together(many/2, func() error {
+					_, _, err := Prepare(b, ValidateOptions{Recompress: true, Codec: (b.Codec() + 1) % 5, Level: 3, MaxMessageBytes: 11 << 20, MaxDecompressed: limit})
+					return err
+				})
+			},
+		}
+		for how, run := range runs {
+			if raceEnabled && how == "one, to the full limit" {
+				continue // takes long; what it shows is no matter of races
+			}
+			bound := bound
+			if how == "recompressed, many at once" {
+				bound += int64(4 * 11 << 20 * runtime.GOMAXPROCS(0)) // what is made, and what it outgrew
+			}
+			var err error
+			if peak := peakHeap(func() { err = run() }); peak > bound {
+				t.Errorf("%s, %s: the heap grew by %d MiB, more than %d", name, how, peak>>20, bound>>20)
+			}
+			if !errors.Is(err, kerr.MessageTooLarge) {
+				t.Errorf("%s, %s: %v", name, how, err)
+			}
+		}
+	}
+}
+
+// together runs fn n times at once, and gives the error of one, or nil if any has none.
+func together(n int, fn func() error) (err error) {
+	var wg sync.WaitGroup
+	errs := make([]error, n)
+	for i := range errs {
+		wg.Go(func() { errs[i] = fn() })
+	}
+	wg.Wait()
+	for _, e := range errs {
+		if e == nil {
+			return nil
+		}
+		err = e
+	}
+	return err
+}
+
+func TestReadersOfLargeRecordsShareABound(t *testing.T) {
+	value := make([]byte, 48<<20)
+	if raceEnabled {
+		value = value[:8<<20]
+	}
+	for _, c := range []Codec{CodecGzip, CodecZstd} {
+		b := build(t, withCodec(c), []Record{{Value: value}, {Value: value[:2<<20]}})
+		peak := peakHeap(func() {
+			_ = together(8, func() error {
+				n := 0
+				err := Records(b, func(r Record) error { n += len(r.Value); return nil })
+				if err != nil || n != len(value)+2<<20 {
+					t.Errorf("%s: %d bytes, %v", c, n, err)
+				}
+				return err
+			})
+		})
+		// Buffers grow by doubling, so each may be there twice for a moment.
+		if bound := int64(5 * largeBudget); peak > bound {
+			t.Errorf("%s: the heap grew by %d MiB", c, peak>>20)
+		}
+	}
+}
+
+func TestForgedClaimsTakeNoMemory(t *testing.T) {
+	one := build(t, NoProducer(), sample(1, 1))
+	claim := append(appendVarint(nil, 100<<20), 0, 0, 0, 1)
+	e, _ := newEncoder(CodecZstd, 3, nil, 1<<20)
+	_, _ = e.Write(claim)
+	z, _ := e.finish()
+	e.release()
+	for name, b := range map[string]Batch{
+		"a snappy block of 2 GB":   withPayload(one, CodecSnappy, []byte{0xff, 0xff, 0xff, 0xff, 0x07, 0, 0}),
+		"a zstd window of 2 TB":    withPayload(one, CodecZstd, []byte{0x28, 0xb5, 0x2f, 0xfd, 0, 0xf8, 1, 0, 0}),
+		"a record of 100 MB":       withPayload(one, CodecZstd, z),
+		"a plain record of 100 MB": withPayload(one, CodecNone, claim),
+	} {
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		_, err := Validate(b, ValidateOptions{})
+		rerr := Records(b, func(Record) error { return nil })
+		runtime.ReadMemStats(&after)
+		if !errors.Is(err, kerr.InvalidRecord) || rerr == nil {
+			t.Errorf("%s: %v, %v", name, err, rerr)
+		}
+		if n := after.TotalAlloc - before.TotalAlloc; n > 12<<20 { // a zstd decoder's window, the first time
+			t.Errorf("%s: %d bytes", name, n)
+		}
+	}
+}
+
+func TestLargeWindowsAreRead(t *testing.T) {
+	text := bytes.Repeat(texts(1000), 13_000)
+	plain := build(t, NoProducer(), []Record{{Value: text}})
+	e, err := zstd.NewWriter(nil, zstd.WithEncoderConcurrency(1), zstd.WithWindowSize(16<<20))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer e.Close()
+	b := withPayload(plain, CodecZstd, e.EncodeAll(plain.Payload(), nil))
+	if use, _ := b.decoderUse(); use <= smallUse {
+		t.Fatalf("a window of %d bytes is not a large one", use)
+	}
+	if _, err := Validate(b, ValidateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := readByUs(b); err != nil || len(got) != 1 {
+		t.Fatal(err)
+	}
+}
