@@ -21,7 +21,7 @@ func (b *Broker) Restart(ctx context.Context, limit time.Duration) error {
 	case <-b.end:
 	case <-time.After(limit):
 		b.Kill()
-		return fmt.Errorf("Apache Kafka does not stop within %v, see %s", limit, b.LogFile())
+		return fmt.Errorf("broker of Apache Kafka does not stop within %v, see %s", limit, b.LogFile())
 	}
 	var exit *exec.ExitError
 	if b.err != nil && !errors.As(b.err, &exit) {
