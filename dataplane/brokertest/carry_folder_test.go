@@ -192,6 +192,9 @@ func (f *folder) undisturbed() {
 		f.t.Fatal(err)
 	}
 	for line := range bytes.Lines(b[f.said:]) {
+		if bytes.Contains(line, []byte("an index is empty")) {
+			continue // Kafka's cleaner makes one entry for all that it writes at once, and none for the first of that
+		}
 		for _, word := range repairs[f.who] {
 			if bytes.Contains(line, []byte(word)) {
 				f.t.Errorf("%s, after a clean stop: %s", f.who, bytes.TrimSpace(line))

@@ -77,8 +77,8 @@ func (f *folder) run(n int, l leg) {
 	f.extend(n)
 	if l.who == kafka {
 		f.transactions(n)
-		f.awaitCleaned()
 	}
+	f.awaitCleaned()
 	f.deleteRecords()
 	f.commit(n)
 	f.verify("extended")

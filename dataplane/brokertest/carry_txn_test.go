@@ -194,8 +194,8 @@ func (f *folder) floodTransactions(leg int, during func(kill func()), kill func(
 		kill()
 		cancel()
 	})
+	cl.Close() // or a record in flight would wait for the broker
 	<-done
-	cl.Close()
 	f.t.Logf("killed after %d transactions", len(f.inFlight))
 }
 

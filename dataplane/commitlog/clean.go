@@ -68,7 +68,11 @@ func (l *Log) Clean(ctx context.Context, o CleanOptions) (CleanStats, error) {
 	if err != nil {
 		return CleanStats{}, err
 	}
-	if err = c.run(); errors.Is(err, errGone) {
+	// What replaces an older record must be on disk before that goes.
+	if err = l.flushTo(c.o.UpTo); err == nil {
+		err = c.run()
+	}
+	if errors.Is(err, errGone) {
 		err = fmt.Errorf("%w: a segment went away", ErrCleanAborted)
 	}
 	c.stats.Elapsed = l.now().Sub(began)

@@ -37,7 +37,11 @@ type survivor struct {
 	safe  int64 // below it all was acknowledged as flushed
 
 	// The checkpoint files as the folder would have them.
-	recovery, start int64
+	recovery, start, cleaned int64
+
+	firstDirty int64
+	cleaning   bool // a clean may have changed the batches
+	ended      []endedTxn
 
 	// What the operation under way may leave, should the power fail in it.
 	adds     []recordbatch.Batch // may be there
@@ -57,6 +61,9 @@ func crashRun(t *crashtest.T, wrap func(*vfs.Mem) vfs.FS) {
 	s.cfg.DeleteDelay = time.Duration(-s.r.Intn(2)) // at once or later
 	s.cfg.FlushMessages = []int64{0, 0, 1, 7}[s.r.Intn(4)]
 	s.cfg.SegmentAge = time.Duration(1+s.r.Intn(20)) * time.Second
+	s.cfg.Compact = s.r.Intn(3) == 0
+	s.cfg.DeleteRetention = 20 * time.Second
+	s.m.sent = map[int64]recordbatch.Batch{}
 	s.fs = s.wrap(s.disk)
 	l, err := s.open(OpenOptions{CleanShutdown: true})
 	must(t, err)
@@ -75,7 +82,7 @@ func crashRun(t *crashtest.T, wrap func(*vfs.Mem) vfs.FS) {
 }
 
 func (s *survivor) open(o OpenOptions) (*Log, error) {
-	o.Now = func() time.Time { return s.now }
+	o.Now, o.CleanedUpTo = func() time.Time { return s.now }, s.cleaned
 	o.Background = func(f func()) { s.bg = append(s.bg, f) }
 	return Open(s.fs, dir, s.cfg, o)
 }
@@ -143,6 +150,8 @@ func (s *survivor) step() error {
 			return nil
 		}
 		return s.restart()
+	case 8:
+		return s.clean()
 	case 7:
 		if s.r.Intn(3) > 0 {
 			return nil
@@ -158,7 +167,8 @@ func (s *survivor) step() error {
 		if err := s.l.TruncateFullyAndStartAt(at); err != nil {
 			return err
 		}
-		s.m = model{start: at, end: at}
+		s.m = model{start: at, end: at, sent: map[int64]recordbatch.Batch{}}
+		s.firstDirty, s.cleaned = 0, 0
 		s.safe, s.start = at, at
 	}
 	return nil
@@ -169,6 +179,9 @@ func (s *survivor) append() error {
 		s.epoch++
 	}
 	b := s.batch()
+	if s.r.Intn(4) == 0 {
+		b = s.transaction()
+	}
 	s.t.Logf("append %d records of producer %d at %d, epoch %d", b.Count(), b.ProducerID(), s.m.end, s.epoch)
 	var err error
 	if s.r.Intn(4) > 0 {
@@ -198,16 +211,17 @@ func (s *survivor) batch() recordbatch.Batch {
 	o := recordbatch.NoProducer()
 	o.Codec = []recordbatch.Codec{recordbatch.CodecNone, recordbatch.CodecNone, recordbatch.CodecLZ4}[s.r.Intn(3)]
 	if id := int64(s.r.Intn(4)); id > 0 {
-		o.ProducerID, o.ProducerEpoch, o.BaseSequence = id, 0, 0
-		if last := s.m.lastOf(id); last != nil {
-			o.BaseSequence = recordbatch.AddSequence(last.LastSequence(), 1)
-		}
+		o.ProducerID, o.ProducerEpoch, o.BaseSequence = id, 0, s.nextSequence(id)
 	}
+	return keyedBatch(s.r, o, s.times())
+}
+
+func (s *survivor) times() []int64 {
 	ts := make([]int64, 1+s.r.Intn(5))
 	for i := range ts {
 		ts[i] = s.now.UnixMilli() - int64(s.r.Intn(4000))
 	}
-	return mkBatch(o, ts...)
+	return ts
 }
 
 func (s *survivor) truncate() error {
@@ -226,6 +240,7 @@ func (s *survivor) truncate() error {
 		return err
 	}
 	s.m.truncate(to)
+	s.firstDirty, s.cleaned = min(s.firstDirty, to), min(s.cleaned, to)
 	s.safe = min(s.safe, s.m.end)
 	s.start = s.l.StartOffset()
 	return nil

@@ -84,7 +84,7 @@ func (s *survivor) check(clean bool) {
 		if !emptied {
 			t.Fatalf("log ends inside a batch at %d", end)
 		}
-		s.m = model{start: start, end: end} // all that was left lay below the start
+		s.m = model{start: start, end: end, sent: map[int64]recordbatch.Batch{}} // all that was left lay below the start
 	}
 	if start < s.start && !s.empties || start > max(s.mayStart, s.start) {
 		t.Fatalf("log starts at %d; it started at %d, %d was checkpointed, up to %d was asked for", start, s.m.start, s.start, s.mayStart)
@@ -97,7 +97,14 @@ func (s *survivor) check(clean bool) {
 		s.safe = min(s.safe, l.RecoveryPoint())
 	}
 
-	wantBytes(t, readAll(t, l, start, end, 1+s.r.Intn(900)), s.m.bytes(start, end))
+	if s.cleaning {
+		s.adopt()
+	}
+	s.firstDirty, s.cleaned = min(s.firstDirty, end), min(s.cleaned, end)
+	got := readAll(t, l, start, end, 1+s.r.Intn(900))
+	if want := s.m.bytes(start, end); !bytes.Equal(got, want) {
+		t.Fatalf("the log holds %s, and should hold %s", spans(got), spans(want))
+	}
 	checkIndexFiles(t, l)
 	for range 5 {
 		ts, upTo := s.now.UnixMilli()-s.r.Int63n(60_000), start+s.r.Int63n(end-start+1)
@@ -112,6 +119,7 @@ func (s *survivor) check(clean bool) {
 	}
 	s.checkEpochs()
 	s.checkProducers()
+	s.checkAborted()
 }
 
 // checkIndexFiles walks all segments: every entry of an index points to the beginning
@@ -130,7 +138,9 @@ func checkIndexFiles(t tb, l *Log) {
 		for pos := int64(0); pos < s.size; {
 			h, n, err := sc.header(pos)
 			must(t, err)
-			most = max(most, h.MaxTimestamp())
+			if h.Count() > 0 {
+				most = max(most, h.MaxTimestamp())
+			}
 			last[pos], largest[h.LastOffset()] = h.LastOffset(), most
 			next = h.NextOffset()
 			pos += n
@@ -187,31 +197,50 @@ func (s *survivor) checkEpochs() {
 // producers whose batches are all deleted it may know more.
 func (s *survivor) checkProducers() {
 	s.t.Helper()
-	replay := producers{}
+	var there []recordbatch.Batch
 	for _, b := range s.m.batches {
-		if b.LastOffset() >= s.m.start && b.HasProducerID() {
-			replay.add(b, 0)
+		if b.LastOffset() >= s.m.start {
+			there = append(there, b)
 		}
 	}
-	for id, want := range replay.byID {
-		got := s.l.producers.byID[id]
+	replay, _ := (&txnModel{batches: there}).replay()
+	for id, want := range replay {
+		got, last := s.l.producers.byID[id], s.m.lastOf(id)
+		if got == nil && want.lastSeq < 0 {
+			continue // only a marker of it is left
+		}
 		if got == nil {
 			s.t.Fatalf("producer %d is forgotten", id)
 		}
-		if got.epoch != want.epoch || got.txnFirst != want.txnFirst || got.lastSeq() != want.lastSeq() || got.batches[got.n-1].lastOffset != want.batches[want.n-1].lastOffset {
+		if want.lastSeq >= 0 && got.lastSeq() != want.lastSeq && !s.cfg.Compact || got.epoch != want.epoch || got.txnFirst != want.open && (want.open < 0 || got.txnFirst < 0 || got.txnFirst >= s.m.start && !s.cfg.Compact || got.txnFirst > want.open) {
 			s.t.Fatalf("producer %d is %+v, by the batches %+v", id, got, want)
 		}
-		again := bytes.Clone(s.m.lastOf(id))
+		if want.lastSeq < 0 || last.Count() == 0 || got.lastSeq() != last.LastSequence() {
+			continue // a marker, or all that a clean has left of it
+		}
+		again := bytes.Clone(last)
 		info, err := s.l.AppendLeader(again, s.epoch)
-		if must(s.t, err); !info.Duplicate || info.LastOffset != s.m.lastOf(id).LastOffset() {
+		if must(s.t, err); !info.Duplicate || info.LastOffset != last.LastOffset() {
 			s.t.Fatalf("retry of the last batch of producer %d gave %+v", id, info)
 		}
 	}
 	for id, got := range s.l.producers.byID {
-		if replay.byID[id] == nil && got.n > 0 && got.batches[got.n-1].lastOffset >= s.m.start {
+		if last := s.m.lastOf(id); !s.cfg.Compact && replay[id] == nil && got.n > 0 && got.batches[got.n-1].lastOffset >= s.m.start && (last == nil || last.LastOffset() < s.m.start) {
 			s.t.Fatalf("producer %d has a batch that ends at %d, which is not in the log %d..%d", id, got.batches[got.n-1].lastOffset, s.m.start, s.m.end)
 		}
 	}
+}
+
+// spans lists batches by their offsets.
+func spans(raw []byte) string {
+	var b bytes.Buffer
+	for x, err := range recordbatch.Split(raw) {
+		if err != nil {
+			return b.String() + err.Error()
+		}
+		fmt.Fprintf(&b, "%d-%d(%d) ", x.BaseOffset(), x.LastOffset(), x.Count())
+	}
+	return b.String()
 }
 
 // state is all that can be asked of a log, as text.
@@ -272,12 +301,16 @@ func (m *model) has(from, upTo int64) bool {
 	return slices.ContainsFunc(m.batches, func(b recordbatch.Batch) bool { return b.BaseOffset() >= from && b.BaseOffset() < upTo })
 }
 
-// lastOf is the newest batch of a producer, nil if there is none.
+// lastOf is the newest data batch of a producer, nil if there is none.
 func (m *model) lastOf(id int64) recordbatch.Batch {
-	for i := len(m.batches) - 1; i >= 0; i-- {
-		if m.batches[i].ProducerID() == id {
-			return m.batches[i]
+	var last recordbatch.Batch
+	for _, b := range m.batches {
+		if b.ProducerID() == id && !b.IsControl() {
+			last = b
 		}
 	}
-	return nil
+	if b := m.sent[id]; b != nil && b.LastOffset() < m.end && (last == nil || last.LastOffset() < b.LastOffset()) {
+		return b
+	}
+	return last
 }

@@ -44,7 +44,7 @@ func TestPowerCutsFindPlantedFaults(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			crashtest.Finds(t, 3000, func(t *crashtest.T) {
-				crashRun(t, func(m *vfs.Mem) vfs.FS { return &lyingFS{FS: m, skip: skip} })
+				crashRun(t, func(m *vfs.Mem) vfs.FS { return crashtest.Lying(m, skip) })
 			})
 		})
 	}
@@ -53,50 +53,6 @@ func TestPowerCutsFindPlantedFaults(t *testing.T) {
 			crashRun(t, func(m *vfs.Mem) vfs.FS { return &lateEpochs{FS: m} })
 		})
 	})
-}
-
-// lyingFS says that calls were made which it has skipped.
-type lyingFS struct {
-	vfs.FS
-	skip func(op vfs.Op, name string) bool
-}
-
-func (l *lyingFS) SyncDir(n string) error {
-	return l.unless(vfs.OpSyncDir, n, func() error { return l.FS.SyncDir(n) })
-}
-
-func (l *lyingFS) Rename(o, n string) error {
-	return l.unless(vfs.OpRename, o, func() error { return l.FS.Rename(o, n) })
-}
-
-func (l *lyingFS) Remove(n string) error {
-	return l.unless(vfs.OpRemove, n, func() error { return l.FS.Remove(n) })
-}
-
-func (l *lyingFS) unless(op vfs.Op, name string, call func() error) error {
-	if l.skip(op, name) {
-		return nil
-	}
-	return call()
-}
-
-func (l *lyingFS) Open(name string, create bool) (vfs.File, error) {
-	f, err := l.FS.Open(name, create)
-	if err != nil {
-		return nil, err
-	}
-	return &lyingFile{f, l}, nil
-}
-
-type lyingFile struct {
-	vfs.File
-	l *lyingFS
-}
-
-func (f *lyingFile) Sync() error { return f.l.unless(vfs.OpSync, f.Name(), f.File.Sync) }
-
-func (f *lyingFile) Truncate(n int64) error {
-	return f.l.unless(vfs.OpTruncate, f.Name(), func() error { return f.File.Truncate(n) })
 }
 
 // lateEpochs replaces the epoch file only after some further syncs of folders.

@@ -44,7 +44,7 @@ type Dir struct {
 // OpenDir makes the folder if missing, takes its lock file, reads and removes the
 // clean shutdown marker, and removes half-written temporary files.
 func OpenDir(fsys vfs.FS, path string) (*Dir, error) {
-	if err := fsys.MkdirAll(path); err != nil {
+	if err := vfs.MkdirAllDurable(fsys, path); err != nil {
 		return nil, storageErr("mkdir", path, err)
 	}
 	lock, err := fsys.Lock(filepath.Join(path, lockFile))

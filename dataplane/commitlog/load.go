@@ -120,10 +120,7 @@ func (l *Log) load(o OpenOptions) error {
 func (l *Log) listSegments() (files []vfs.Info, bases []int64, err error) {
 	files, err = l.fs.ReadDir(l.dir)
 	if errors.Is(err, fs.ErrNotExist) {
-		if err := l.fs.MkdirAll(l.dir); err != nil {
-			return nil, nil, storageErr("mkdir", l.dir, err)
-		}
-		return nil, nil, storageErr("sync", filepath.Dir(l.dir), l.fs.SyncDir(filepath.Dir(l.dir)))
+		return nil, nil, storageErr("mkdir", l.dir, vfs.MkdirAllDurable(l.fs, l.dir))
 	}
 	if err != nil {
 		return nil, nil, storageErr("list", l.dir, err)
@@ -208,7 +205,7 @@ func (l *Log) loadSegments(bases []int64, o OpenOptions) error {
 		}
 		torn := false
 		if rebuild {
-			if torn, err = l.recoverSegment(s, size, later, safe); err != nil {
+			if torn, err = l.recoverSegment(s, size, later, safe, i < scanFrom); err != nil {
 				return err
 			}
 		}
@@ -239,10 +236,13 @@ func (l *Log) loadSegments(bases []int64, o OpenOptions) error {
 
 // holeBefore tells whether the offsets between the end of a segment and the next one
 // are missing for a good reason: Kafka's compaction may remove the last batches of a
-// segment (ours leaves their header), and its checkpoint may be older than what it did.
-// A jump that no segment could hold was made by a follower.
+// segment (ours leaves their header), which lies below its checkpoint then, but for a
+// clean that was killed before it could write that. Above it a hole is taken for the
+// end of a segment that a power cut has taken: to keep what follows would be to lose
+// records between others, which no leader ever sends again. A jump that no segment
+// could hold was made by a follower.
 func (l *Log) holeBefore(s *segment, next int64, o OpenOptions) bool {
-	return next <= o.CleanedUpTo || l.cfg.Compact && s.holes || next-1-s.base > math.MaxInt32
+	return next <= o.CleanedUpTo || next-1-s.base > math.MaxInt32
 }
 
 // dropBases removes segments behind a torn one.
@@ -316,9 +316,15 @@ func (l *Log) loadSegment(s *segment, size int64, later []int64) error {
 // recoverSegment reads the segment through, checks every batch, builds the indexes
 // anew and cuts what is not whole; torn tells that something was cut. The later
 // segments go before the cut: a crash between must not leave a gap that looks whole.
-// Below offset safe nothing is cut; it is an error then.
+// Below offset safe nothing is cut; it is an error then. below tells that the next
+// start will not read this segment through: a half-written index must not be left.
 // The producer state comes along, since the transaction index is made from it.
-func (l *Log) recoverSegment(s *segment, size int64, later []int64, safe int64) (torn bool, err error) {
+func (l *Log) recoverSegment(s *segment, size int64, later []int64, safe int64, below bool) (torn bool, err error) {
+	if below {
+		if err := l.hideTimes(s); err != nil {
+			return false, err
+		}
+	}
 	if err := l.producersAt(s.base); err != nil {
 		return false, err
 	}
@@ -359,7 +365,6 @@ func (l *Log) recoverSegment(s *segment, size int64, later []int64, safe int64) 
 			bad = err
 			break
 		}
-		s.holes = s.holes || h.BaseOffset() > s.next || int64(h.Count()) <= int64(h.LastOffsetDelta())
 		if latest, ok := l.epochs.latest(); h.LeaderEpoch() >= 0 && (!ok || h.LeaderEpoch() > latest) {
 			if err := l.epochs.assign(h.LeaderEpoch(), h.BaseOffset()); err != nil {
 				return false, err
@@ -400,6 +405,9 @@ func (l *Log) recoverSegment(s *segment, size int64, later []int64, safe int64) 
 	err = errors.Join(s.offsets.sync(), s.times.sync(), s.offsets.finish(), s.times.finish(), s.txns.finish())
 	if bad != nil {
 		err = errors.Join(err, storageErr("sync", s.path(logSuffix), s.file.Sync()))
+	}
+	if err == nil && below {
+		err = l.showTimes(s)
 	}
 	return bad != nil, err
 }

@@ -163,13 +163,8 @@ func MakeFolder(fsys vfs.FS, partitionDir string, id protocol.UUID) error {
 // WriteTopicID writes partition.metadata durably, making the folder if missing; it
 // must precede any data.
 func WriteTopicID(fsys vfs.FS, partitionDir string, id protocol.UUID) error {
-	if !vfs.Exists(fsys, partitionDir) {
-		if err := fsys.MkdirAll(partitionDir); err != nil {
-			return storageErr("mkdir", partitionDir, err)
-		}
-		if err := fsys.SyncDir(filepath.Dir(partitionDir)); err != nil {
-			return storageErr("sync", filepath.Dir(partitionDir), err)
-		}
+	if err := vfs.MkdirAllDurable(fsys, partitionDir); err != nil {
+		return storageErr("mkdir", partitionDir, err)
 	}
 	path := filepath.Join(partitionDir, partitionMetadataFile)
 	return storageErr("write", path, vfs.WriteFileAtomic(fsys, path, formatTopicID(id)))

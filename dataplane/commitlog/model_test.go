@@ -17,6 +17,7 @@ import (
 type model struct {
 	batches    []recordbatch.Batch
 	start, end int64
+	sent       map[int64]recordbatch.Batch // the newest of a producer that a clean may have removed
 }
 
 func (m *model) bytes(from, upTo int64) (out []byte) {
@@ -44,6 +45,11 @@ func (m *model) truncate(offset int64) {
 		}
 	}
 	m.start = min(m.start, m.end)
+	for id, b := range m.sent {
+		if b.LastOffset() >= m.end {
+			delete(m.sent, id)
+		}
+	}
 }
 
 func (m *model) firstAtOrAfter(ts, upTo int64) (offset, timestamp int64) {

@@ -37,9 +37,11 @@ func damaged(path string, offset int64, err error) error {
 }
 
 // checkEmptyIndexes looks into the log where an index has no entry at all: one that
-// should have some was emptied, and would be believed.
+// should have some was emptied, and would be believed. A finished segment with
+// nothing in any of its files is what Kafka's compaction leaves where no record is
+// kept.
 func (l *Log) checkEmptyIndexes(s *segment, finished bool) error {
-	if s.size == 0 && (finished || s.times.count() > 0) {
+	if s.size == 0 && s.times.count()+s.offsets.count() > 0 {
 		return fmt.Errorf("%w: the log is empty", errRebuild)
 	}
 	if s.size == 0 || s.times.count() > 0 && (s.offsets.count() > 0 || s.size <= int64(l.cfg.IndexIntervalBytes)) {
@@ -60,4 +62,28 @@ func (l *Log) checkEmptyIndexes(s *segment, finished bool) error {
 		}
 	}
 	return nil
+}
+
+// hideTimes lets the time index be built anew under another name. Without it a segment
+// counts as one whose indexes must be built: so it is when the power fails before all
+// of them are on disk.
+func (l *Log) hideTimes(s *segment) error {
+	if err := removeIfThere(l.fs, s.path(timeSuffix)); err != nil {
+		return err
+	}
+	s.times.file = newFileRef(l.fs, l.dir, s.base, timeSuffix+".tmp", true)
+	return storageErr("sync", l.dir, l.fs.SyncDir(l.dir))
+}
+
+// showTimes gives the time index, synced like the others, its name.
+func (l *Log) showTimes(s *segment) error {
+	hidden := s.times.file
+	s.times.file = newFileRef(l.fs, l.dir, s.base, timeSuffix, true)
+	if err := hidden.retire(); err != nil {
+		return err
+	}
+	if err := l.fs.Rename(hidden.path(), s.path(timeSuffix)); err != nil {
+		return storageErr("rename", hidden.path(), err)
+	}
+	return storageErr("sync", l.dir, l.fs.SyncDir(l.dir))
 }

@@ -43,7 +43,6 @@ type segment struct {
 	maxTsLast int64    // last offset of the first batch with maxTs
 	firstTs   int64    // largest timestamp of the first batch; unknownTs before it is read
 	unindexed int      // bytes since the last index entry
-	holes     bool     // a recovery has met offsets without a record
 	due       int64    // when the first delete horizon in it passes, ms; dueUnknown, dueNever
 	dirty     bool     // there are batches that are not yet synced
 	offsets   index

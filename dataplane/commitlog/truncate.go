@@ -15,7 +15,7 @@ import (
 func (l *Log) LowerRecoveryPoint(offset int64) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if err := l.usable(); err != nil || l.recovery.Load() <= offset {
+	if err := l.usable(); err != nil {
 		return err
 	}
 	segs := l.segments()
@@ -24,8 +24,8 @@ func (l *Log) LowerRecoveryPoint(offset int64) error {
 	if err != nil {
 		return err
 	}
-	l.cuts++ // a flush that is under way must not raise it again
-	l.recovery.Store(min(offset, next))
+	l.cuts++                                               // a flush that is under way must not raise it again
+	l.recovery.Store(min(l.recovery.Load(), offset, next)) // a cut inside a gap is not on disk
 	return nil
 }
 

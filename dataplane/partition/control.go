@@ -133,6 +133,11 @@ func (m *Manager) orders(req *kmsg.LeaderAndISRRequest) []order {
 		o.p, o.err = m.admit(o)
 	}
 	m.syncMade()
+	for i := range orders {
+		if o := &orders[i]; o.err == nil && o.p.gone() { // the folder has failed meanwhile
+			o.err = kerr.KafkaStorageError
+		}
+	}
 	return orders
 }
 

@@ -109,6 +109,11 @@ func TestOldVersionsOfLeaderAndISRAndStopReplica(t *testing.T) {
 
 func (r *rig) stopReplica(tp TopicPartition, epoch int32, del bool) error {
 	r.t.Helper()
+	return stopOne(r.t, r.m, tp, epoch, del)
+}
+
+func stopOne(t fatal, m *Manager, tp TopicPartition, epoch int32, del bool) error {
+	t.Helper()
 	req := kmsg.NewPtrStopReplicaRequest()
 	req.SetVersion(3)
 	req.ControllerEpoch, req.BrokerEpoch = 1, 50
@@ -118,9 +123,9 @@ func (r *rig) stopReplica(tp TopicPartition, epoch int32, del bool) error {
 	ps.Partition, ps.LeaderEpoch, ps.Delete = tp.Partition, epoch, del
 	ts.PartitionStates = append(ts.PartitionStates, ps)
 	req.Topics = append(req.Topics, ts)
-	resp := r.m.StopReplica(req)
+	resp := m.StopReplica(req)
 	if resp.ErrorCode != 0 || len(resp.Partitions) != 1 || resp.Partitions[0].Topic != tp.Topic {
-		r.t.Fatalf("answer %+v", resp)
+		t.Fatalf("answer %+v", resp)
 	}
 	return kerr.ErrorForCode(resp.Partitions[0].ErrorCode)
 }

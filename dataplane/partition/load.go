@@ -216,7 +216,7 @@ func (l *loading) openLog(d *commitlog.Dir, f commitlog.Folder, tc TopicConfig) 
 }
 
 func (m *Manager) openLog(d *commitlog.Dir, path string, tc TopicConfig, o commitlog.OpenOptions) (*commitlog.Log, error) {
-	o.Now, o.Logger, o.OnFailure = m.cfg.Now, m.logger, func(err error) { m.failLater(d, err) }
+	o.Now, o.Logger, o.Background, o.OnFailure = m.cfg.Now, m.logger, m.cfg.Background, func(err error) { m.failLater(d, err) }
 	return commitlog.Open(m.cfg.FS, path, tc.Log, o)
 }
 

@@ -231,6 +231,17 @@ var (
 // order sends a LeaderAndIsr for one partition and returns its error.
 func (r *rig) order(tp TopicPartition, id protocol.UUID, lead, epoch int32, isr, replicas []int32) error {
 	r.t.Helper()
+	return orderOne(r.t, r.m, tp, id, lead, epoch, isr, replicas)
+}
+
+// fatal is what a test and one of many seeded runs share.
+type fatal interface {
+	Helper()
+	Fatalf(format string, args ...any)
+}
+
+func orderOne(t fatal, m *Manager, tp TopicPartition, id protocol.UUID, lead, epoch int32, isr, replicas []int32) error {
+	t.Helper()
 	s := kmsg.NewLeaderAndISRRequestTopicPartition()
 	s.Partition, s.ControllerEpoch, s.Leader, s.LeaderEpoch, s.ISR, s.Replicas, s.ZKVersion = tp.Partition, 1, lead, epoch, isr, replicas, 10*epoch
 	ts := kmsg.NewLeaderAndISRRequestTopicState()
@@ -239,12 +250,12 @@ func (r *rig) order(tp TopicPartition, id protocol.UUID, lead, epoch int32, isr,
 	req.SetVersion(7)
 	req.ControllerEpoch, req.BrokerEpoch = 1, 50
 	req.TopicStates = append(req.TopicStates, ts)
-	resp := r.m.LeaderAndISR(req)
+	resp := m.LeaderAndISR(req)
 	if err := kerr.ErrorForCode(resp.ErrorCode); err != nil {
 		return err
 	}
 	if len(resp.Topics) != 1 || resp.Topics[0].TopicID != id || len(resp.Topics[0].Partitions) != 1 {
-		r.t.Fatalf("answer does not match the order: %+v", resp)
+		t.Fatalf("answer does not match the order: %+v", resp)
 	}
 	return kerr.ErrorForCode(resp.Topics[0].Partitions[0].ErrorCode)
 }

@@ -93,6 +93,8 @@ type Config struct {
 	// Cleaner has the settings of compaction.
 	Cleaner CleanerConfig
 
+	// Background is commitlog.OpenOptions.Background of every log.
+	Background func(func())
 	// Now is the wall clock, default time.Now.
 	Now func() time.Time
 	// Logger defaults to none.

@@ -68,3 +68,24 @@ func Exists(fsys FS, name string) bool {
 	_, err := fsys.Stat(name)
 	return !errors.Is(err, fs.ErrNotExist)
 }
+
+// MkdirAllDurable makes a folder and its parents, and syncs the folders that have got
+// a new name in them.
+func MkdirAllDurable(fsys FS, name string) error {
+	var dirty []string
+	for p := filepath.Clean(name); !Exists(fsys, p); p = filepath.Dir(p) {
+		dirty = append(dirty, filepath.Dir(p))
+	}
+	if len(dirty) == 0 {
+		return nil
+	}
+	if err := fsys.MkdirAll(name); err != nil {
+		return err
+	}
+	for _, p := range dirty {
+		if err := fsys.SyncDir(p); err != nil {
+			return err
+		}
+	}
+	return nil
+}

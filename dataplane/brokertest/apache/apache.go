@@ -244,7 +244,7 @@ func (b *Broker) await(ctx context.Context) error {
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-b.end:
-			return fmt.Errorf("Apache Kafka ended at once, see %s: %w", b.LogFile(), b.err)
+			return fmt.Errorf("broker of Apache Kafka ended at once, see %s: %w", b.LogFile(), b.err)
 		case <-time.After(5 * time.Millisecond): // a port has no event to await
 		}
 	}
@@ -291,7 +291,7 @@ func (b *Broker) Stop() error {
 	case <-b.end:
 	case <-time.After(30 * time.Second):
 		b.Kill()
-		return fmt.Errorf("Apache Kafka does not stop, see %s", b.LogFile())
+		return fmt.Errorf("broker of Apache Kafka does not stop, see %s", b.LogFile())
 	}
 	var exit *exec.ExitError
 	if errors.As(b.err, &exit) { // 143: ended by our own signal
