@@ -289,11 +289,14 @@ func (m *model) add(bs ...recordbatch.Batch) {
 // again it ends with its last batch.
 func (m *model) closeGap(l *Log) {
 	onDisk := l.segments()[0].base
-	if n := len(m.batches); n > 0 {
-		onDisk = max(onDisk, m.batches[n-1].NextOffset())
+	for _, b := range m.batches {
+		onDisk = max(onDisk, b.NextOffset())
 	}
-	m.end = min(m.end, onDisk)
-	m.start = min(m.start, m.end)
+	m.end = max(min(m.end, onDisk), m.start) // if all that is left lies below the start, the log begins anew there
+	// An empty segment gave way to one that begins with its first batch.
+	if base := l.segments()[0].base; !m.has(m.start, base) {
+		m.start = max(m.start, base)
+	}
 }
 
 // has tells whether a batch begins in [from, upTo).

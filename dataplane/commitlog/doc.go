@@ -23,8 +23,9 @@
 // After kill -9 the page cache still has all that was written: the next start scans
 // from the recovery point and finds everything. After a power cut everything below
 // the recovery point is there; above it the log ends at the first batch that is not
-// whole. The caller keeps the recovery point in its checkpoint file: now and then,
-// and at once after a truncation.
+// whole. The caller keeps the recovery point in its checkpoint file: now and then, and
+// before a truncation (LowerRecoveryPoint). What is damaged below it, or after a clean
+// shutdown, is not cut: Open fails then, with an error other than KAFKA_STORAGE_ERROR.
 //
 // # Compaction
 //

@@ -242,7 +242,7 @@ func (l *Log) loadSegments(bases []int64, o OpenOptions) error {
 // records between others, which no leader ever sends again. A jump that no segment
 // could hold was made by a follower.
 func (l *Log) holeBefore(s *segment, next int64, o OpenOptions) bool {
-	return next <= o.CleanedUpTo || next-1-s.base > math.MaxInt32
+	return next <= o.CleanedUpTo || next-s.next > math.MaxInt32/2
 }
 
 // dropBases removes segments behind a torn one.
@@ -287,12 +287,12 @@ func (l *Log) loadSegment(s *segment, size int64, later []int64) error {
 			return fmt.Errorf("%w: %s has a broken entry", errRebuild, x.file.path())
 		}
 	}
-	if err := checkIndexes(&s.offsets, &s.times, size, limit); err != nil {
-		return fmt.Errorf("%w: %w", errRebuild, err)
-	}
 	s.size = size
 	if err := l.checkEmptyIndexes(s, len(later) > 0); err != nil {
 		return err
+	}
+	if err := checkIndexes(&s.offsets, &s.times, size, limit); err != nil {
+		return fmt.Errorf("%w: %w", errRebuild, err)
 	}
 	s.indexedTime()
 	if l.listedSize(segmentName(s.base, txnSuffix)) >= 0 {

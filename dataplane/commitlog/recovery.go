@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kerr"
+
+	"penstock/dataplane/recordbatch"
 )
 
 // Recovery is what opening a log had to do to it; all zero where it was read as it is.
@@ -42,7 +44,8 @@ func damaged(path string, offset int64, err error) error {
 // kept.
 func (l *Log) checkEmptyIndexes(s *segment, finished bool) error {
 	if s.size == 0 && s.times.count()+s.offsets.count() > 0 {
-		return fmt.Errorf("%w: the log is empty", errRebuild)
+		// Not to be built anew: the indexes are what tells, also at the next start.
+		return damaged(s.path(logSuffix), s.base, fmt.Errorf("the file is empty, and its indexes are not: %w", recordbatch.ErrShort))
 	}
 	if s.size == 0 || s.times.count() > 0 && (s.offsets.count() > 0 || s.size <= int64(l.cfg.IndexIntervalBytes)) {
 		return nil

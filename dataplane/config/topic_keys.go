@@ -50,7 +50,7 @@ var topicKeys = []key{
 	{name: "min.cleanable.dirty.ratio", typ: tDouble, def: "0.5", check: ratio, syn: []string{"log.cleaner.min.cleanable.ratio"}, doc: "Share of a log that must be dirty before it is compacted."},
 	{name: "min.compaction.lag.ms", typ: tLong, def: "0", check: atLeast(0), syn: []string{"log.cleaner.min.compaction.lag.ms"}, doc: "Least time that a record stays as it is before compaction, in ms."},
 	{name: "min.insync.replicas", typ: tInt, def: "1", check: atLeast(1), syn: []string{"min.insync.replicas"}, doc: "Replicas that must be in sync for acks=all to be taken."},
-	{name: "preallocate", typ: tBool, def: "false", syn: []string{"log.preallocate"}, doc: "Whether a new segment's file gets its full size at once."},
+	{name: "preallocate", typ: tBool, def: "false", syn: []string{"log.preallocate"}, doc: "Whether a new segment's file gets its disk space at once."},
 	{name: "remote.log.copy.disable", typ: tBool, def: "false", doc: "Tiered storage; accepted, without effect here."},
 	{name: "remote.log.delete.on.disable", typ: tBool, def: "false", doc: "Tiered storage; accepted, without effect here."},
 	{name: "remote.storage.enable", typ: tBool, def: "false", check: oneOf("false", "FALSE", "False"), doc: "Tiered storage; only false is taken here."},

@@ -426,3 +426,15 @@ func TestDamagedReplicaCanBeDeleted(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// What docs/operations.md tells an operator who has no other copy.
+func TestDamagedReplicaCanBeTakenAsFarAsItIsWhole(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "data")
+	writeDamageFolder(t, dir, true)
+	logs, _ := filepath.Glob(filepath.Join(dir, victim.String(), "*.log"))
+	truncate(t, logs[len(logs)-1], 2)
+	checkDamage(t, dir, offline)
+	_ = os.Remove(filepath.Join(dir, ".kafka_cleanshutdown"))
+	overwrite(t, filepath.Join(dir, commitlog.RecoveryPointCheckpoint), []byte("0\n1\nother 0 60\n"))
+	checkDamage(t, dir, cut)
+}
