@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"math"
 	"sort"
-	"strings"
 	"sync"
 
 	"penstock/dataplane/vfs"
@@ -195,28 +194,6 @@ func (x *index) cut(n int) error {
 		}
 		return storageErr("sync", x.file.path(), f.Sync())
 	})
-}
-
-// rebuild begins the index anew in a file beside it, which rebuilt puts in its place:
-// after a crash between there is the old one, or whatever makes the next start try
-// again, and never a part of the new one that could pass for the whole.
-func (x *index) rebuild() error {
-	if err := x.file.retire(); err != nil {
-		return err
-	}
-	x.stored, x.pending, x.last, x.dirty = 0, x.pending[:0], [timeEntrySize]byte{}, true
-	x.file = newFileRef(x.file.fs, x.file.dir, x.file.base, x.file.suffix+".tmp", true)
-	return x.cut(0)
-}
-
-func (x *index) rebuilt() error {
-	if err := errors.Join(x.sync(), x.file.retire()); err != nil {
-		return err
-	}
-	f := newFileRef(x.file.fs, x.file.dir, x.file.base, strings.TrimSuffix(x.file.suffix, ".tmp"), true)
-	tmp := x.file.path()
-	x.file = f
-	return storageErr("rename", tmp, f.fs.Rename(tmp, f.path()))
 }
 
 // sync makes the file durable if it has changed since it was last synced.

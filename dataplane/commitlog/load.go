@@ -331,7 +331,6 @@ func (l *Log) recoverSegment(s *segment, size int64, later []int64, safe int64, 
 	if err := s.txns.reset(); err != nil {
 		return false, err
 	}
-	aside := len(later) > 0 && later[0] <= safe // the next start would not scan it
 	now := l.now().UnixMilli()
 	fresh := newSegment(l.fs, l.dir, s.base, &l.cfg, l.now())
 	s.size, s.next, s.maxTs, s.maxTsLast, s.unindexed = 0, s.base, -1, s.base, 0
@@ -340,12 +339,10 @@ func (l *Log) recoverSegment(s *segment, size int64, later []int64, safe int64, 
 		if x.entry == timeEntrySize {
 			x.max = fresh.times.max
 		}
-		if aside {
-			err = x.rebuild()
-		} else if l.listedSize(segmentName(s.base, x.file.suffix)) != 0 {
-			err = x.cut(0)
+		if !below && l.listedSize(segmentName(s.base, x.file.suffix)) == 0 {
+			continue // nothing to cut, nor to sync
 		}
-		if err != nil {
+		if err := x.cut(0); err != nil {
 			return false, err
 		}
 	}
@@ -394,11 +391,6 @@ func (l *Log) recoverSegment(s *segment, size int64, later []int64, safe int64, 
 	}
 	if err := s.indexTime(); err != nil {
 		return bad != nil, err
-	}
-	if aside {
-		if err := errors.Join(s.offsets.rebuilt(), s.times.rebuilt(), storageErr("sync", l.dir, l.fs.SyncDir(l.dir))); err != nil {
-			return bad != nil, err
-		}
 	}
 	// The cut and the indexes must not be undone by a power cut: the recovery point may
 	// lie above the cut.
