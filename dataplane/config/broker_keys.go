@@ -126,7 +126,7 @@ var brokerKeys = []key{
 	{name: "sasl.server.max.receive.size", typ: tInt, def: "65536", check: between(1024, 104857600), doc: "Most bytes of a frame before login; Kafka takes 524288."},
 	{name: "security.inter.broker.protocol", typ: tString, def: "PLAINTEXT", check: oneOf("PLAINTEXT", "SASL_PLAINTEXT"), doc: "Names the inter-broker listener where inter.broker.listener.name does not."},
 	{name: "socket.listen.backlog.size", typ: tInt, def: "50", check: atLeast(1), doc: "Connections waiting to be accepted."},
-	{name: "socket.receive.buffer.bytes", typ: tInt, def: "102400", doc: "Receive buffer of sockets, in bytes; -1 leaves it to the system."},
+	{name: "socket.receive.buffer.bytes", typ: tInt, def: "524288", doc: "Receive buffer of sockets, in bytes; -1 leaves it to the system. Kafka takes 102400."},
 	{name: "socket.request.max.bytes", typ: tInt, def: "104857600", check: atLeast(1), doc: "Largest request, in bytes."},
 	{name: "socket.send.buffer.bytes", typ: tInt, def: "102400", doc: "Send buffer of sockets, in bytes; -1 leaves it to the system."},
 	{name: "transaction.max.timeout.ms", typ: tInt, def: "900000", check: atLeast(1), doc: "Longest transaction timeout that a producer may ask for, in ms."},
