@@ -193,8 +193,10 @@ func (l *loading) openOne(d *commitlog.Dir, f commitlog.Folder) error {
 	p := newPartition(m, f.TP, d, log, l.points[d].hw[f.TP])
 	p.topicID = id
 	p.config.Store(&tc)
-	if at, ok := l.points[d].cleaned[f.TP]; ok {
+	if at, ok := l.points[d].cleaned[f.TP]; ok && at <= log.EndOffset() {
 		p.cleaned = at
+	} else if ok { // before more comes, which would pass for clean
+		m.logger.Warn("log was clean up to an offset that it does not have", "partition", f.TP.String(), "clean_up_to", at, "end", log.EndOffset())
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
