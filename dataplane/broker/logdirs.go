@@ -21,6 +21,7 @@ import (
 // openDirs takes the folders. One that cannot be used is left offline, unless it is
 // the last; one that another process uses ends the start.
 func (b *Broker) openDirs(context.Context) error {
+	commitlog.LimitOpenFiles(b.cfg.LogOpenFiles)
 	for _, name := range b.cfg.LogDirs {
 		path, err := filepath.Abs(name)
 		if err != nil {

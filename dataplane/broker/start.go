@@ -103,6 +103,7 @@ func (b *Broker) bind(context.Context) error {
 			Name: e.Name, Addr: e.Addr(), SASL: e.SASL(), Limits: conns, Buffers: b.buffers,
 			Handler:     func(r *listener.Request) { b.handler.Serve(r) },
 			OnLocalDone: b.chargeRequest, OnSent: b.chargeNetwork,
+			SendBuffer: b.cfg.SocketSendBufferBytes, ReceiveBuffer: b.cfg.SocketReceiveBufferBytes,
 			MaxFrame: b.cfg.SocketRequestMaxBytes, MaxFrameBeforeAuth: b.cfg.SASLMaxReceiveBytes, IdleTimeout: b.cfg.ConnectionsMaxIdle, Logger: b.log,
 		}
 		lc.ClientsOnly = len(b.cfg.Listeners) > 1 && e.Name != b.cfg.InterBrokerListener

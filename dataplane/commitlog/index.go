@@ -111,43 +111,52 @@ func (x *index) read(p []byte, i int) error {
 	return nil
 }
 
-// floor finds the last entry for which before holds; before must hold for a first
-// part of the entries. ok is false if it holds for none. The entry is copied to e.
-func (x *index) floor(e *[timeEntrySize]byte, before func(e []byte) bool) (ok bool, err error) {
+// floor finds the last entry whose key is at most want, and copies it to e; ok is
+// false if there is none. Keys ascend with the entries. Where the entry is, is guessed
+// from the keys on both sides, as offsets, positions and times mostly grow evenly: one
+// or two reads, instead of one for each halving of a quarter of a million entries. Each
+// second step halves, so that uneven keys cost twice that at most.
+func (x *index) floor(e *[timeEntrySize]byte, want int64, key func(e []byte) int64) (ok bool, err error) {
 	for i := len(x.pending) - x.entry; i >= 0; i -= x.entry { // the tail is what is asked for most
-		if p := x.pending[i : i+x.entry]; before(p) {
+		if p := x.pending[i : i+x.entry]; key(p) <= want {
 			copy(e[:], p)
 			return true, nil
 		}
 	}
 	buf := scratch.Get().(*[scratchSize]byte)
 	defer scratch.Put(buf)
-	lo, hi := 0, x.stored // before holds below lo, not from hi on
-	for block := scratchSize / x.entry; hi-lo > block; {
-		mid := int(uint(lo+hi) / 2)
-		if err := x.read(buf[:x.entry], mid); err != nil {
+	lo, hi := 0, x.stored // keys are at most want below lo, above it from hi on
+	var loKey, hiKey int64
+	if hiKey = key(x.last[:]); len(x.pending) > 0 {
+		hiKey = key(x.pending)
+	}
+	block := scratchSize / x.entry
+	for step := 0; lo < hi; step++ {
+		mid := lo + (hi-lo)/2
+		if step == 0 && x.entry == timeEntrySize {
+			mid = 0 // where time begins nobody knows
+		} else if step%2 == 0 || step == 1 {
+			mid = lo + int(float64(hi-lo)*min(max(float64(want-loKey)/float64(max(hiKey-loKey, 1)), 0), 1))
+		}
+		from := max(lo, min(mid-block/2, hi-block))
+		p := buf[:min(block, hi-from)*x.entry]
+		if err := x.read(p, from); err != nil {
 			return false, err
 		}
-		if before(buf[:x.entry]) {
-			lo = mid
-		} else {
-			hi = mid
-		}
-	}
-	p := buf[:(hi-lo)*x.entry]
-	if len(p) == 0 {
-		return false, nil
-	}
-	if err := x.read(p, lo); err != nil {
-		return false, err
-	}
-	for i := len(p) - x.entry; i >= 0; i -= x.entry {
-		if before(p[i : i+x.entry]) {
-			copy(e[:], p[i:])
+		last := p[len(p)-x.entry:]
+		switch {
+		case key(last) <= want:
+			copy(e[:], last)
+			lo, loKey, ok = from+len(p)/x.entry, key(last), true
+		case key(p) > want:
+			hi, hiKey = from, key(p)
+		default:
+			i := sort.Search(len(p)/x.entry, func(i int) bool { return key(p[i*x.entry:]) > want })
+			copy(e[:], p[(i-1)*x.entry:i*x.entry])
 			return true, nil
 		}
 	}
-	return false, nil
+	return ok, nil
 }
 
 // truncate keeps the entries for which keep holds, a first part of all.
@@ -187,8 +196,9 @@ func (x *index) cut(n int) error {
 	})
 }
 
+// sync makes the file durable if it has changed since it was last synced.
 func (x *index) sync() error {
-	if err := x.write(); err != nil {
+	if err := x.write(); err != nil || !x.dirty {
 		return err
 	}
 	x.dirty = false

@@ -106,8 +106,11 @@ func (l *Log) load(o OpenOptions) error {
 		return err
 	}
 	l.producers.expire(l.now(), l.cfg.ProducerExpiry)
-	if o.CleanShutdown && !l.listed.stale && l.listedSize(segmentName(end, snapshotSuffix)) >= 0 {
-		l.cleanSegs, l.cleanEnd = l.segs.Load(), end
+	if o.CleanShutdown && !l.listed.stale {
+		snapshot, empty := l.listedSize(segmentName(end, snapshotSuffix)) >= 0, l.listedSize(segmentName(end, logSuffix)) == 0
+		if snapshot || empty && len(l.producers.byID) == 0 {
+			l.cleanSegs, l.cleanEnd = l.segs.Load(), end
+		}
 	}
 	if !o.CleanShutdown {
 		return storageErr("sync", l.dir, l.fs.SyncDir(l.dir))
@@ -339,6 +342,9 @@ func (l *Log) recoverSegment(s *segment, size int64, later []int64, safe int64, 
 		x.max = fresh.offsets.max
 		if x.entry == timeEntrySize {
 			x.max = fresh.times.max
+		}
+		if !below && l.listedSize(segmentName(s.base, x.file.suffix)) == 0 {
+			continue // nothing to cut, nor to sync
 		}
 		if err := x.cut(0); err != nil {
 			return false, err

@@ -101,7 +101,7 @@ func (s *segment) pinForTime(ts, start int64) (v view, err error) {
 		return v, nil
 	}
 	var e [timeEntrySize]byte
-	ok, err := s.times.floor(&e, func(e []byte) bool { return entryTime(e) < ts })
+	ok, err := s.times.floor(&e, ts-1, entryTime)
 	if err != nil {
 		return v, err
 	}

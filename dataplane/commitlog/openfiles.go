@@ -19,20 +19,21 @@ import (
 const maxOpenFiles = 16384
 
 // LimitOpenFiles sets how many segment and index files all logs of the process may
-// keep open; those in use come on top. 0 is the default: half of RLIMIT_NOFILE, the
-// other half is for connections, but at most 16,384. Files above the bound are closed
-// as others are opened.
+// keep open; those in use come on top. 0 is the default: a fifth of RLIMIT_NOFILE, as
+// connections may take three quarters, but at most 16,384. Files above the bound are
+// closed as others are opened.
 func LimitOpenFiles(n int) {
 	if n <= 0 {
 		n = maxOpenFiles
 		var r unix.Rlimit
-		if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &r); err == nil && r.Cur/2 < uint64(n) {
-			n = int(r.Cur / 2)
+		if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &r); err == nil && r.Cur/5 < uint64(n) {
+			n = int(r.Cur / 5)
 		}
 	}
 	opened.mu.Lock()
 	defer opened.mu.Unlock()
 	opened.limit = max(n, 1)
+	opened.over.Store(len(opened.files) > opened.limit)
 }
 
 func init() { LimitOpenFiles(0) }
@@ -48,6 +49,7 @@ type openFiles struct {
 	limit int
 	files []*fileRef
 	hand  int
+	over  atomic.Bool // there are more than limit, as too many were pinned
 }
 
 // add takes in a file that has been opened, and closes others in its place.
@@ -57,6 +59,14 @@ func (o *openFiles) add(r *fileRef) {
 	o.shrink(o.limit-1, handSteps)
 	r.slot = len(o.files)
 	o.files = append(o.files, r)
+	o.over.Store(len(o.files) > o.limit)
+}
+
+// trim closes what was above the limit only because it was pinned.
+func (o *openFiles) trim() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.shrink(o.limit, handSteps)
 }
 
 // handSteps bounds the work of one opening where many files are in use; what stays
@@ -98,6 +108,7 @@ func (o *openFiles) take(r *fileRef) {
 	o.files[r.slot], last.slot = last, r.slot
 	o.files[len(o.files)-1] = nil
 	o.files = o.files[:len(o.files)-1]
+	o.over.Store(len(o.files) > o.limit)
 }
 
 // fileRef is a file of a segment. It is opened when it is first used, and may be
@@ -150,8 +161,14 @@ func (r *fileRef) pin() (vfs.File, error) {
 
 // release undoes a pin.
 func (r *fileRef) release() error {
-	if n := r.state.Add(^uint32(0)); n&fileRetired != 0 && n&filePins == 0 {
-		return r.shut()
+	n := r.state.Add(^uint32(0))
+	if n&filePins == 0 {
+		if n&fileRetired != 0 {
+			return r.shut()
+		}
+		if opened.over.Load() {
+			opened.trim()
+		}
 	}
 	return nil
 }

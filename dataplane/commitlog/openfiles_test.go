@@ -154,6 +154,33 @@ func TestASliceKeepsItsFileOpenWhateverElseIsOpened(t *testing.T) {
 	}
 }
 
+func TestFilesAboveTheBoundGoWhenTheyAreReleased(t *testing.T) {
+	limitOpenFiles(t, 5)
+	c := &countingFS{FS: vfs.NewMem()}
+	var logs []*Log
+	var slices []Slice
+	for i := range 300 { // one fetch of many partitions
+		l, err := Open(c, fmt.Sprintf("/data/t-%d", i), Config{}, OpenOptions{CleanShutdown: true})
+		must(t, err)
+		appendTo(t, l, plain(1), 0)
+		s, err := l.Read(0, 1000, 1, true)
+		must(t, err)
+		logs, slices = append(logs, l), append(slices, s)
+	}
+	if n := c.now.Load(); n < 300 {
+		t.Fatalf("only %d files are open", n)
+	}
+	for i := range slices {
+		slices[i].Close()
+	}
+	if n := c.now.Load(); n > 5 {
+		t.Errorf("%d files stay open, the limit is 5", n)
+	}
+	for _, l := range logs {
+		must(t, l.Close())
+	}
+}
+
 func TestWithoutADescriptorLeftUnusedFilesGiveTheirs(t *testing.T) {
 	limitOpenFiles(t, 100)
 	c := &countingFS{FS: vfs.NewMem()}

@@ -269,24 +269,40 @@ func (s *segment) pin(from, maxBytes, upTo int64) (v view, err error) {
 		return v, err
 	}
 	limit := v.from + maxBytes
-	if upTo < s.next || limit < s.size {
-		var e [timeEntrySize]byte
-		ok, err := s.offsets.floor(&e, func(e []byte) bool { return entryOffset(e)+s.base < upTo && entryPos(e) <= limit })
-		if err != nil {
-			return v, err
-		}
-		if ok {
-			v.mark = entryPos(e[:])
-		}
+	if v.mark, err = s.mark(limit, upTo); err != nil {
+		return v, err
 	}
 	v.file, err = s.file.pin()
 	return v, err
 }
 
+// mark is the last indexed batch boundary that is neither above limit (a position) nor
+// behind the batch that holds upTo; 0 if there is none or the whole segment may be read.
+func (s *segment) mark(limit, upTo int64) (pos int64, err error) {
+	if upTo >= s.next && limit >= s.size {
+		return 0, nil
+	}
+	pos = limit
+	if upTo < s.next {
+		if pos, err = s.position(upTo - 1); err != nil {
+			return 0, err
+		}
+	}
+	if limit < s.size && pos >= limit {
+		var e [timeEntrySize]byte
+		ok, err := s.offsets.floor(&e, limit, entryPos)
+		if err != nil || !ok {
+			return 0, err
+		}
+		pos = entryPos(e[:])
+	}
+	return pos, nil
+}
+
 // position is a batch boundary at or before the batch that holds offset.
 func (s *segment) position(offset int64) (int64, error) {
 	var e [timeEntrySize]byte
-	ok, err := s.offsets.floor(&e, func(e []byte) bool { return entryOffset(e)+s.base <= offset })
+	ok, err := s.offsets.floor(&e, offset-s.base, entryOffset)
 	if err != nil || !ok {
 		return 0, err
 	}

@@ -18,9 +18,10 @@ const Forever = time.Duration(math.MaxInt64)
 
 // Broker is what is in force on one broker, parsed. It is immutable.
 type Broker struct {
-	ID      int32
-	Rack    string
-	LogDirs []string
+	ID           int32
+	Rack         string
+	LogDirs      []string
+	LogOpenFiles int // of all logs together; 0 = by RLIMIT_NOFILE
 
 	Listeners           []Endpoint // in the order of the file
 	Advertised          []Endpoint // as registered in ZooKeeper
@@ -344,6 +345,7 @@ func (b *Broker) fill(r *reader) {
 	b.OAuthAlgorithms = r.list("penstock.oauth.algorithms")
 	b.OAuthMaxTokenLifetime = r.unit("penstock.auth.token.max.lifetime.seconds", time.Second)
 
+	b.LogOpenFiles = r.int("penstock.log.open.files.max")
 	b.MetricsEndpoint = r.text("penstock.telemetry.metrics.endpoint")
 	b.MetricsInterval = r.ms("penstock.telemetry.metrics.interval.ms")
 	b.UsageEnable = r.bool("penstock.usage.enable")

@@ -126,7 +126,7 @@ var brokerKeys = []key{
 	{name: "sasl.server.max.receive.size", typ: tInt, def: "65536", check: between(1024, 104857600), doc: "Most bytes of a frame before login; Kafka takes 524288."},
 	{name: "security.inter.broker.protocol", typ: tString, def: "PLAINTEXT", check: oneOf("PLAINTEXT", "SASL_PLAINTEXT"), doc: "Names the inter-broker listener where inter.broker.listener.name does not."},
 	{name: "socket.listen.backlog.size", typ: tInt, def: "50", check: atLeast(1), doc: "Connections waiting to be accepted."},
-	{name: "socket.receive.buffer.bytes", typ: tInt, def: "102400", doc: "Receive buffer of sockets, in bytes; -1 leaves it to the system."},
+	{name: "socket.receive.buffer.bytes", typ: tInt, def: "524288", doc: "Receive buffer of sockets, in bytes; -1 leaves it to the system. Kafka takes 102400."},
 	{name: "socket.request.max.bytes", typ: tInt, def: "104857600", check: atLeast(1), doc: "Largest request, in bytes."},
 	{name: "socket.send.buffer.bytes", typ: tInt, def: "102400", doc: "Send buffer of sockets, in bytes; -1 leaves it to the system."},
 	{name: "transaction.max.timeout.ms", typ: tInt, def: "900000", check: atLeast(1), doc: "Longest transaction timeout that a producer may ask for, in ms."},
@@ -139,6 +139,7 @@ var brokerKeys = []key{
 	{name: "super.users", typ: tString, def: "", doc: "Principals that may do everything, as User:name with semicolons between."},
 
 	{name: "penstock.auth.token.max.lifetime.seconds", typ: tInt, def: "86400", check: atLeast(1), doc: "Tokens whose expiry lies further ahead are refused, in s."},
+	{name: "penstock.log.open.files.max", typ: tInt, def: "0", check: atLeast(0), doc: "Segment and index files that all logs together keep open; 0 is a fifth of the process's limit on open files, at most 16384."},
 	{name: "penstock.oauth.algorithms", typ: tList, def: "ES256", check: listOf("ES256", "RS256"), doc: "Signature algorithms that tokens may use."},
 	{name: "penstock.oauth.jwks.cache.file", typ: tString, def: "", doc: "File that keeps the issuer's keys for starts without the issuer; empty keeps none."},
 	{name: "penstock.telemetry.metrics.endpoint", typ: tString, def: "", check: collectorURL, doc: "URL that metrics are posted to as OTLP, as a rule http://HOST:4318/v1/metrics; empty sends none."},

@@ -1,6 +1,9 @@
 package fetchsession
 
 import (
+	"slices"
+	"sync"
+
 	"github.com/twmb/franz-go/pkg/kerr"
 
 	"penstock/dataplane/protocol"
@@ -17,7 +20,8 @@ type Part struct {
 	MaxBytes                             int32
 }
 
-// Context is one fetch request in its session, or without one.
+// Context is one fetch request in its session, or without one. Its memory is used
+// again after Release, which may be left out.
 type Context struct {
 	cache        *Cache
 	privileged   bool
@@ -29,6 +33,27 @@ type Context struct {
 	session *session
 	epoch   int32
 	cached  []*cached // as parts
+
+	own   []Part // the memory of parts without a session
+	reply protocol.FetchResponse
+}
+
+var contexts = sync.Pool{New: func() any { return new(Context) }}
+
+// maxPooledParts bounds the partitions of a Context whose memory is kept.
+const maxPooledParts = 512
+
+// Release ends the use of the context, of Parts and of the response.
+func (x *Context) Release() {
+	if cap(x.own) > maxPooledParts || cap(x.cached) > maxPooledParts || cap(x.reply.Topics) > maxPooledParts {
+		return
+	}
+	for i := range x.reply.Topics {
+		clear(x.reply.Topics[i].Partitions) // they hold files
+	}
+	clear(x.cached)
+	*x = Context{own: x.own[:0], cached: x.cached[:0], reply: protocol.FetchResponse{Topics: x.reply.Topics[:0]}}
+	contexts.Put(x)
 }
 
 // Parts lists the partitions to read, in the order to be served. It is valid
@@ -40,13 +65,13 @@ func (x *Context) Parts() []Part { return x.parts }
 // incremental one leaves out partitions without news; those with records go to
 // the end of the session's order, so that all get their turn.
 func (x *Context) Reply(results []protocol.FetchPartition) *protocol.FetchResponse {
-	resp := &protocol.FetchResponse{}
+	resp := &x.reply
 	if x.session == nil {
 		if x.wantsSession {
 			resp.SessionID = x.cache.create(x, results)
 		}
 		for i := range results {
-			x.add(resp, i, &results[i])
+			x.add(i, &results[i])
 		}
 		return resp
 	}
@@ -62,7 +87,7 @@ func (x *Context) Reply(results []protocol.FetchPartition) *protocol.FetchRespon
 	served := 0
 	for i := range results {
 		if x.cached[i].tell(&results[i]) {
-			x.add(resp, i, &results[i])
+			x.add(i, &results[i])
 			if results[i].Records.Size() > 0 {
 				served++
 			}
@@ -78,7 +103,7 @@ func (x *Context) Reply(results []protocol.FetchPartition) *protocol.FetchRespon
 // Throttled is the empty reply of a fetch that its quota holds back. What the
 // client has been told stays as it was.
 func (x *Context) Throttled() *protocol.FetchResponse {
-	resp := &protocol.FetchResponse{}
+	resp := &x.reply
 	if s := x.session; s != nil {
 		s.mu.Lock()
 		defer s.mu.Unlock()
@@ -92,14 +117,17 @@ func (x *Context) Throttled() *protocol.FetchResponse {
 	return resp
 }
 
-// add appends a partition, in the topic before it where that is the same.
-func (x *Context) add(resp *protocol.FetchResponse, i int, p *protocol.FetchPartition) {
-	part := &x.parts[i]
-	if n := len(resp.Topics); n == 0 || resp.Topics[n-1].Topic != part.Topic || resp.Topics[n-1].TopicID != part.TopicID {
-		resp.Topics = append(resp.Topics, protocol.FetchTopic{Topic: part.Topic, TopicID: part.TopicID})
+// add appends a partition to the reply, in the topic before it where that is the same.
+func (x *Context) add(i int, p *protocol.FetchPartition) {
+	part, topics := &x.parts[i], x.reply.Topics
+	n := len(topics)
+	if n == 0 || topics[n-1].Topic != part.Topic || topics[n-1].TopicID != part.TopicID {
+		topics = slices.Grow(topics, 1)[:n+1]
+		topics[n] = protocol.FetchTopic{Topic: part.Topic, TopicID: part.TopicID, Partitions: topics[n].Partitions[:0]}
+		x.reply.Topics = topics
+		n++
 	}
-	t := &resp.Topics[len(resp.Topics)-1]
-	t.Partitions = append(t.Partitions, *p)
+	topics[n-1].Partitions = append(topics[n-1].Partitions, *p)
 }
 
 // tell notes what the client is told and reports whether that is news.
@@ -118,16 +146,16 @@ func (p *cached) tell(r *protocol.FetchPartition) bool {
 	return news
 }
 
-// rotate moves the partitions with records behind the others, in their order.
+// rotate moves the partitions with records behind the others, in their order. refs is
+// the session's order, since nobody has used it since.
 func (s *session) rotate(refs []*cached, results []protocol.FetchPartition) {
-	quiet := make([]*cached, 0, len(refs))
-	var served []*cached
+	s.order, s.served = s.order[:0], s.served[:0]
 	for i, p := range refs {
 		if results[i].Records.Size() > 0 {
-			served = append(served, p)
+			s.served = append(s.served, p)
 		} else {
-			quiet = append(quiet, p)
+			s.order = append(s.order, p)
 		}
 	}
-	s.order = append(quiet, served...)
+	s.order = append(s.order, s.served...)
 }

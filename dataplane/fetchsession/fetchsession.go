@@ -65,7 +65,9 @@ type session struct {
 	epoch int32
 	parts map[key]*cached
 	order []*cached
-	spare []Part // of the last context, to be used again
+	// To be used again: of the last context, and of rotate.
+	spare  []Part
+	served []*cached
 }
 
 // key names a partition: by id where ids are used, else by name.
@@ -111,14 +113,16 @@ func New(cfg Config) *Cache {
 // displace. The error is FETCH_SESSION_ID_NOT_FOUND, INVALID_FETCH_SESSION_EPOCH
 // or FETCH_SESSION_TOPIC_ID_ERROR, for the top of an otherwise empty reply.
 func (c *Cache) Begin(req *kmsg.FetchRequest, privileged bool, resolve func(protocol.UUID) (string, bool)) (*Context, error) {
-	x := &Context{cache: c, privileged: privileged, usesIDs: req.Version >= idsFrom}
+	x := contexts.Get().(*Context)
+	x.cache, x.privileged, x.usesIDs = c, privileged, req.Version >= idsFrom
 	switch req.SessionEpoch {
 	case initialEpoch, finalEpoch:
 		if req.SessionID != 0 {
 			c.remove(req.SessionID)
 		}
 		x.wantsSession = req.SessionEpoch == initialEpoch
-		x.parts = unique(requested(nil, req, resolve))
+		x.own = requested(x.own, req, resolve)
+		x.parts = unique(x.own)
 		return x, nil
 	}
 	c.mu.Lock()
@@ -151,7 +155,8 @@ func (c *Cache) Begin(req *kmsg.FetchRequest, privileged bool, resolve func(prot
 	s.lastUsed = c.cfg.Now()
 	s.epoch = nextEpoch(s.epoch)
 	x.session, x.epoch = s, s.epoch
-	x.parts, x.cached = s.snapshot(resolve)
+	x.cached = append(x.cached, s.order...)
+	x.parts = s.snapshot(resolve)
 	return x, nil
 }
 
@@ -285,17 +290,16 @@ func (s *session) update(asked []Part, req *kmsg.FetchRequest) {
 }
 
 // snapshot lists the session's partitions for one request; s.mu is held.
-func (s *session) snapshot(resolve func(protocol.UUID) (string, bool)) ([]Part, []*cached) {
-	parts, refs := s.spare[:0], make([]*cached, len(s.order))
+func (s *session) snapshot(resolve func(protocol.UUID) (string, bool)) []Part {
+	parts := s.spare[:0]
 	s.spare = nil
-	copy(refs, s.order)
 	for _, p := range s.order {
 		if p.Topic == "" && resolve != nil {
 			p.Topic, _ = resolve(p.TopicID)
 		}
 		parts = append(parts, p.Part)
 	}
-	return parts, refs
+	return parts
 }
 
 // requested lists the partitions that the request itself names.

@@ -27,7 +27,7 @@ import (
 // transactional id is asked for first, and only where there is such a batch.
 func (h *Handler) produce(r *listener.Request) {
 	req := r.Body.(*kmsg.ProduceRequest)
-	resp := req.ResponseKind().(*kmsg.ProduceResponse)
+	x := newProducing(h, r, req)
 	r.AddThrottle(h.Quotas.Produce(User(r.Conn), r.ClientID, r.Size))
 
 	var bad error
@@ -38,18 +38,13 @@ func (h *Handler) produce(r *listener.Request) {
 		!h.authorize(r, kmsg.ACLOperationWrite, kmsg.ACLResourceTypeTransactionalId, *req.TransactionID):
 		bad = kerr.TransactionalIDAuthorizationFailed
 	}
-	n := 0
-	for i := range req.Topics {
-		n += len(req.Topics[i].Partitions)
-	}
-	entries := make([]partition.AppendEntry, 0, n)
-	answers := make([]*kmsg.ProduceResponseTopicPartition, 0, n)
-	resp.Topics = make([]kmsg.ProduceResponseTopic, len(req.Topics))
-	failed := false
+	resp := &x.resp
+	resp.Topics = again(resp.Topics, len(req.Topics))
 	for i := range req.Topics {
 		t, rt := &req.Topics[i], &resp.Topics[i]
 		rt.Topic = t.Topic
-		rt.Partitions = make([]kmsg.ProduceResponseTopicPartition, len(t.Partitions))
+		rt.Partitions = again(rt.Partitions, len(t.Partitions))
+		x.size += len(t.Partitions)
 		err := bad
 		if err == nil && !h.authorize(r, kmsg.ACLOperationWrite, kmsg.ACLResourceTypeTopic, t.Topic) {
 			err = kerr.TopicAuthorizationFailed
@@ -65,45 +60,26 @@ func (h *Handler) produce(r *listener.Request) {
 				err = kerr.InvalidTxnState
 			}
 			if err != nil {
-				rp.ErrorCode, failed = code(err), true
+				rp.ErrorCode, x.failed = code(err), true
 				continue
 			}
-			entries = append(entries, partition.AppendEntry{
+			x.entries = append(x.entries, partition.AppendEntry{
 				TP: partition.TopicPartition{Topic: t.Topic, Partition: p.Partition}, Records: p.Records, Internal: internal,
 			})
-			answers = append(answers, rp)
+			x.answers = append(x.answers, rp)
 		}
 	}
-	acks, version := req.Acks, req.Version
-	done := func(results []partition.AppendResult) {
-		named := 0
-		for i := range results {
-			a := &results[i]
-			named += answerAppend(answers[i], a, maxErrorRecords-named)
-			failed = failed || a.Err != nil
-			if a.Leader >= 0 && a.Err != nil && version >= 10 {
-				resp.Brokers = addBroker(resp.Brokers, h.produceBroker(a.Leader, r.Conn.Listener()))
-			}
-		}
-		switch {
-		case acks != 0:
-			r.Reply(resp)
-		case failed:
-			r.CloseConn("a produce request with acks=0 failed")
-		default:
-			r.ReplyNothing()
-		}
-	}
-	if len(entries) == 0 {
-		done(nil)
+	if len(x.entries) == 0 {
+		x.done(nil)
 		return
 	}
 	h.Partitions.Append(partition.AppendRequest{
 		Acks: req.Acks, Timeout: time.Duration(req.TimeoutMillis) * time.Millisecond,
-		Entries: entries, Principal: h.metered(r.Conn), ProduceVersion: version,
-	}, done)
-	// The batches are in the log, or refused: a wait for replicas must not hold
-	// the memory that the replicas' own requests may need.
+		Entries: x.entries, Principal: h.metered(r.Conn), ProduceVersion: req.Version, Results: x.results,
+	}, x.callback)
+	// x may be another request's by now. The batches are in the log, or refused: a
+	// wait for replicas must not hold the memory that the replicas' own requests may
+	// need.
 	r.ReleaseBody()
 }
 

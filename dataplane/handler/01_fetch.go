@@ -2,6 +2,7 @@ package handler
 
 import (
 	"math"
+	"sync"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kerr"
@@ -13,6 +14,10 @@ import (
 	"penstock/dataplane/partition"
 	"penstock/dataplane/protocol"
 )
+
+// maxFetchBytes bounds the records of one reply, so that with what stands around them,
+// and one batch more (KIP-74), they fit a frame.
+const maxFetchBytes = 1 << 30
 
 // Fetch (key 1), versions 4 to 17.
 //
@@ -42,7 +47,7 @@ func (h *Handler) fetch(r *listener.Request) {
 		return
 	}
 
-	maxBytes, minBytes := int(req.MaxBytes), int(req.MinBytes)
+	maxBytes, minBytes := min(int(req.MaxBytes), maxFetchBytes), int(req.MinBytes)
 	if !follower {
 		maxBytes = min(maxBytes, h.Broker.FetchMaxBytes)
 		if limit := h.Quotas.FetchLimit(User(r.Conn), r.ClientID); limit < int64(maxBytes) {
@@ -51,18 +56,17 @@ func (h *Handler) fetch(r *listener.Request) {
 		minBytes = min(minBytes, maxBytes)
 	}
 	parts := session.Parts()
-	x := &fetching{h: h, r: r, session: session, follower: follower, readCommitted: req.IsolationLevel == 1 && !follower}
-	x.answers = make([]protocol.FetchPartition, len(parts))
-	ask := make([]partition.FetchPart, 0, len(parts))
-	allowed := map[string]bool{} // a session may name thousands of partitions of few topics
+	x := newFetching(h, r, session)
+	x.follower, x.readCommitted = follower, req.IsolationLevel == 1 && !follower
+	x.answers = again(x.answers, len(parts))
 	for i := range parts {
 		p := &parts[i]
 		x.answers[i] = protocol.NewFetchPartition(p.Partition)
-		if err := h.fetchRefused(r, p, follower, impostor, allowed); err != nil {
+		if err := h.fetchRefused(r, p, follower, impostor, x.allowed); err != nil {
 			x.answers[i].ErrorCode, x.answers[i].HighWatermark = code(err), -1
 			continue
 		}
-		ask = append(ask, partition.FetchPart{
+		x.ask = append(x.ask, partition.FetchPart{
 			TP: partition.TopicPartition{Topic: p.Topic, Partition: p.Partition}, TopicID: p.TopicID,
 			Offset: p.FetchOffset, LogStartOffset: p.LogStartOffset, CurrentLeaderEpoch: p.CurrentLeaderEpoch,
 			LastFetchedEpoch: p.LastFetchedEpoch, MaxBytes: int(p.MaxBytes),
@@ -73,15 +77,15 @@ func (h *Handler) fetch(r *listener.Request) {
 	if len(x.asked) < len(parts) || len(parts) == 0 {
 		wait = 0 // what was refused is news that must not wait; nothing asked has nothing to wait for
 	}
-	if len(ask) == 0 {
+	if len(x.ask) == 0 {
 		x.done(nil)
 		return
 	}
 	h.Partitions.Fetch(partition.FetchRequest{
 		ReplicaID: replica, ReplicaEpoch: replicaEpoch, MaxWait: wait, MinBytes: minBytes, MaxBytes: maxBytes,
-		ReadCommitted: x.readCommitted, AllowFollower: req.Version >= 11, Parts: ask,
-	}, x.done)
-	// A long poll may wait for as long as its client likes: not with memory that
+		ReadCommitted: x.readCommitted, AllowFollower: req.Version >= 11, Parts: x.ask, Results: x.results,
+	}, x.callback)
+	// x may be another request's by now. A long poll may wait for as long as its client likes: not with memory that
 	// others could use.
 	r.ReleaseBody()
 }
@@ -123,15 +127,53 @@ type fetching struct {
 	readCommitted bool
 	answers       []protocol.FetchPartition // in the order of the session's parts
 	asked         []int                     // which of them the log was asked for
+	ask           []partition.FetchPart     // for what
+	results       []partition.FetchResult
+	allowed       map[string]bool // topics; a session may name thousands of partitions of few
+	principal     string          // whose usage it is
+
+	// The methods done, release and sent, made once.
+	callback func([]partition.FetchResult)
+	cleanup  func()
+	onSent   func(int64)
 }
 
-func (x *fetching) done(results []partition.FetchResult) {
-	version := x.r.Version
-	closeAll := func() {
-		for i := range results {
-			results[i].Slice.Close()
-		}
+var fetchings sync.Pool
+
+// maxPooledFetch bounds the partitions of those whose memory is kept.
+const maxPooledFetch = 512
+
+func newFetching(h *Handler, r *listener.Request, session *fetchsession.Context) *fetching {
+	x, _ := fetchings.Get().(*fetching)
+	if x == nil {
+		x = &fetching{allowed: map[string]bool{}}
+		x.callback, x.cleanup, x.onSent = x.done, x.release, x.sent
 	}
+	x.h, x.r, x.session, x.principal = h, r, session, ""
+	return x
+}
+
+// release ends the fetch when its files are no longer needed.
+func (x *fetching) release() {
+	for i := range x.results {
+		x.results[i].Slice.Close()
+	}
+	x.session.Release()
+	if cap(x.answers) > maxPooledFetch {
+		return
+	}
+	clear(x.answers) // they hold files, as do the results
+	clear(x.results)
+	clear(x.allowed)
+	x.answers, x.asked, x.ask, x.results = x.answers[:0], x.asked[:0], x.ask[:0], x.results[:0]
+	x.h, x.r, x.session = nil, nil, nil
+	fetchings.Put(x)
+}
+
+func (x *fetching) sent(n int64) { x.h.Fetched(x.principal, n, 0) }
+
+func (x *fetching) done(results []partition.FetchResult) {
+	x.results = results
 	for i := range results {
 		res, a := &results[i], &x.answers[x.asked[i]]
 		a.ErrorCode = code(res.Err)
@@ -149,10 +191,10 @@ func (x *fetching) done(results []partition.FetchResult) {
 	}
 	if x.follower {
 		resp := x.session.Reply(x.answers)
-		x.r.ReplyFetch(resp, closeAll, nil)
+		x.r.ReplyFetch(resp, x.cleanup, nil)
 		return
 	}
-	principal := x.h.metered(x.r.Conn)
+	x.principal = x.h.metered(x.r.Conn)
 	u, client := User(x.r.Conn), x.r.ClientID
 	var bytes int64
 	for i := range x.answers {
@@ -171,20 +213,19 @@ func (x *fetching) done(results []partition.FetchResult) {
 		}
 	}
 	if !send {
-		closeAll()
 		x.r.AddThrottle(throttle)
-		x.r.ReplyFetch(x.session.Throttled(), func() {}, nil)
+		x.r.ReplyFetch(x.session.Throttled(), x.cleanup, nil)
 		return
 	}
 	resp := x.session.Reply(x.answers)
-	if version >= 16 {
+	if x.r.Version >= 16 {
 		x.addLeaders(resp)
 	}
 	var sent func(int64)
 	if bytes > 0 && x.h.Fetched != nil {
-		sent = func(n int64) { x.h.Fetched(principal, n, 0) }
+		sent = x.onSent
 	}
-	x.r.ReplyFetch(resp, closeAll, sent)
+	x.r.ReplyFetch(resp, x.cleanup, sent)
 }
 
 // abortedList is never nil: null would say that the reader did not ask.

@@ -189,5 +189,5 @@ const noOperations = -1 << 31
 
 // authorizedOperations is the bit set of what the caller may do (KIP-430).
 func (h *Handler) authorizedOperations(r *listener.Request, typ kmsg.ACLResourceType, name string) int32 {
-	return h.ACLs.Operations(r.Conn.Principal(), host(r.Conn), typ, name)
+	return h.ACLs.Operations(r.Conn.Principal(), r.Conn.Host(), typ, name)
 }

@@ -23,6 +23,6 @@ func (h *Handler) joinGroup(r *listener.Request) {
 		r.Reply(resp)
 		return
 	}
-	client := group.ClientInfo{ClientID: r.ClientID, Host: "/" + host(r.Conn)}
+	client := group.ClientInfo{ClientID: r.ClientID, Host: "/" + r.Conn.Host()}
 	h.Groups.Join(client, req, func(resp *kmsg.JoinGroupResponse) { r.Reply(resp) })
 }

@@ -31,7 +31,7 @@ func (h *Handler) initProducerID(r *listener.Request) {
 		return
 	}
 	if !h.authorizeCluster(r, kmsg.ACLOperationIdempotentWrite) &&
-		!h.ACLs.AuthorizeAny(r.Conn.Principal(), host(r.Conn), kmsg.ACLOperationWrite, kmsg.ACLResourceTypeTopic) {
+		!h.ACLs.AuthorizeAny(r.Conn.Principal(), r.Conn.Host(), kmsg.ACLOperationWrite, kmsg.ACLResourceTypeTopic) {
 		fail(kerr.ClusterAuthorizationFailed)
 		return
 	}

@@ -10,7 +10,6 @@ package handler
 import (
 	"context"
 	"log/slog"
-	"net"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
@@ -139,7 +138,7 @@ func (h *Handler) Keys() []int16 {
 
 // authorize asks whether the caller may do op on the resource.
 func (h *Handler) authorize(r *listener.Request, op kmsg.ACLOperation, typ kmsg.ACLResourceType, name string) bool {
-	return h.ACLs.Authorize(r.Conn.Principal(), host(r.Conn), op, typ, name)
+	return h.ACLs.Authorize(r.Conn.Principal(), r.Conn.Host(), op, typ, name)
 }
 
 // authorizeChange asks for a right to make, change or remove a topic itself. The
@@ -159,19 +158,6 @@ const clusterName = "kafka-cluster"
 
 func (h *Handler) authorizeCluster(r *listener.Request, op kmsg.ACLOperation) bool {
 	return h.authorize(r, op, kmsg.ACLResourceTypeCluster, clusterName)
-}
-
-// host is the caller's address as ACLs name it.
-func host(c *listener.Conn) string {
-	addr := c.RemoteAddr()
-	if t, ok := addr.(*net.TCPAddr); ok {
-		return t.IP.String()
-	}
-	h, _, err := net.SplitHostPort(addr.String())
-	if err != nil {
-		return addr.String()
-	}
-	return h
 }
 
 // User is the principal as quotas name it, without its type.

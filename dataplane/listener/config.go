@@ -65,6 +65,11 @@ type Config struct {
 	Limits ConnLimits
 	// Buffers is shared between listeners; nil makes an own pool.
 	Buffers *protocol.Pool
+	// SendBuffer and ReceiveBuffer are socket.send.buffer.bytes and
+	// socket.receive.buffer.bytes; 0 or less leaves them to the system. The system lets
+	// them grow to megabytes, for links that are long: what passes through them has left
+	// the processor's cache then, and a nearby client's bytes cost half as much again.
+	SendBuffer, ReceiveBuffer int
 	// MaxFrame is socket.request.max.bytes. Default 100 MiB.
 	MaxFrame int
 	// MaxFrameBeforeAuth bounds frames before the login. Default 64 KiB.

@@ -31,6 +31,8 @@ type Conn struct {
 	expiry    atomic.Int64 // Unix nanoseconds; 0 is never
 	muteUntil atomic.Int64 // Unix nanoseconds; no frame is read before (KIP-219)
 	clientID  string       // of the last request, kept to save the copy
+	host      string       // the peer's address without its port
+	out       writing      // only for send
 
 	// mu guards what follows and the reply state of the connection's requests.
 	mu     sync.Mutex
@@ -48,9 +50,20 @@ func newConn(l *Listener, nc net.Conn) *Conn {
 	c := &Conn{ID: connIDs.Add(1), l: l, nc: nc, start: time.Now()}
 	c.change.L = &c.mu
 	c.ctx, c.cancel = context.WithCancel(l.ctx)
-	if tc, ok := nc.(*net.TCPConn); ok && l.cfg.TLS == nil {
-		c.raw, _ = tc.SyscallConn()
+	if tc, ok := nc.(*net.TCPConn); ok {
+		// A connection that has ended already says so again when it is read.
+		if l.cfg.SendBuffer > 0 {
+			_ = tc.SetWriteBuffer(l.cfg.SendBuffer)
+		}
+		if l.cfg.ReceiveBuffer > 0 {
+			_ = tc.SetReadBuffer(l.cfg.ReceiveBuffer)
+		}
+		if l.cfg.TLS == nil {
+			c.raw, _ = tc.SyscallConn()
+		}
 	}
+	c.out.try = c.out.step
+	c.host = hostOf(nc.RemoteAddr())
 	if l.cfg.TLS != nil {
 		c.nc = tls.Server(nc, l.cfg.TLS)
 	}
@@ -62,6 +75,20 @@ func (c *Conn) Listener() string { return c.l.cfg.Name }
 
 // RemoteAddr is the peer's address.
 func (c *Conn) RemoteAddr() net.Addr { return c.nc.RemoteAddr() }
+
+// Host is the peer's address without its port, as ACLs name it.
+func (c *Conn) Host() string { return c.host }
+
+func hostOf(a net.Addr) string {
+	if t, ok := a.(*net.TCPAddr); ok {
+		return t.IP.String()
+	}
+	h, _, err := net.SplitHostPort(a.String())
+	if err != nil {
+		return a.String()
+	}
+	return h
+}
 
 // LocalAddr is the address the peer has connected to.
 func (c *Conn) LocalAddr() net.Addr { return c.nc.LocalAddr() }

@@ -3,6 +3,8 @@ package listener
 import (
 	"context"
 	"encoding/binary"
+	"math"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -15,8 +17,8 @@ import (
 type Chunk = protocol.Chunk
 
 // Request is one request of a connection. The record bytes of a Produce body
-// alias the frame and are valid until a Reply method or ReleaseBody is called;
-// everything else in a Body may be kept.
+// alias the frame, and its whole body is used again: neither may be touched after a
+// Reply method or ReleaseBody. Strings, and every other body, may be kept.
 type Request struct {
 	Key, Version  int16
 	CorrelationID int32
@@ -40,6 +42,8 @@ type Request struct {
 	// The reply. Written by the answering goroutine before replied is set,
 	// read by the connection's after.
 	out        []Chunk
+	single     [1]Chunk // what out is of a reply in one piece
+	pieces     *[]Chunk // what out is of a Fetch reply; from piecesPool
 	outBuf     *protocol.Buffer
 	cleanup    func()
 	onSent     func(int64)
@@ -50,6 +54,11 @@ type Request struct {
 	// connection after replied, or the answering goroutine after abandoned.
 	replied, abandoned bool
 }
+
+var piecesPool = sync.Pool{New: func() any { return new([]Chunk) }}
+
+// maxPooledPieces is enough for a Fetch of 512 partitions.
+const maxPooledPieces = 1 << 10
 
 // Name is the name of the request's kind, as in Kafka's metrics.
 func (r *Request) Name() string { return r.api.Name }
@@ -86,9 +95,18 @@ func (r *Request) ReplyFetch(resp *protocol.FetchResponse, cleanup func(), onSen
 	}
 	size := resp.Size(r.Version)
 	meta := size - int(resp.RecordBytes())
+	if size > math.MaxInt32-64 {
+		// A frame's length is an int32: another would make the peer read records as frames.
+		r.Conn.l.cfg.Logger.Error("BUG: fetch reply is too long for a frame", "conn", r.Conn.ID, "bytes", size)
+		r.Conn.Close("reply too long for a frame")
+		r.hand()
+		return
+	}
 	buf := r.startReply(meta+16, r.Version)
 	binary.BigEndian.PutUint32(buf, uint32(len(buf)-4+size))
-	r.out, _ = resp.AppendChunks(nil, buf, r.Version)
+	r.pieces = piecesPool.Get().(*[]Chunk)
+	*r.pieces, _ = resp.AppendChunks((*r.pieces)[:0], buf, r.Version)
+	r.out = *r.pieces
 	r.hand()
 }
 
@@ -156,10 +174,8 @@ func (r *Request) LocalDone() time.Duration {
 // used. For requests that wait after their bytes are stored (acks=all), so that
 // they do not hold memory that the replication they wait for may need.
 func (r *Request) ReleaseBody() {
-	if r.freed.CompareAndSwap(false, true) {
+	if r.free() {
 		r.Body = nil
-		r.frame.Release()
-		r.returnGrant()
 	}
 }
 
@@ -206,7 +222,8 @@ func (r *Request) encode(resp kmsg.Response, version int16) {
 	}
 	b := resp.AppendTo(r.startReply(512, version))
 	binary.BigEndian.PutUint32(b, uint32(len(b)-4))
-	r.out = []Chunk{{Bytes: b}}
+	r.single[0].Bytes = b
+	r.out = r.single[:]
 }
 
 // hand gives the reply to the connection, or ends the request if that is gone.
@@ -230,6 +247,13 @@ func (r *Request) finish() {
 		r.cleanup = nil
 	}
 	r.out = nil
+	if r.pieces != nil {
+		clear(*r.pieces) // they hold files
+		if cap(*r.pieces) <= maxPooledPieces {
+			piecesPool.Put(r.pieces)
+		}
+		r.pieces = nil
+	}
 	r.outBuf.Release()
 	r.outBuf = nil
 }
@@ -260,12 +284,16 @@ func (r *Request) returnGrant() {
 	}
 }
 
-// free is ReleaseBody for a request that has been answered.
-func (r *Request) free() {
-	if r.freed.CompareAndSwap(false, true) {
-		r.frame.Release()
-		r.returnGrant()
+// free is ReleaseBody for a request that has been answered; false if it was freed
+// before.
+func (r *Request) free() bool {
+	if !r.freed.CompareAndSwap(false, true) {
+		return false
 	}
+	protocol.Recycle(r.Body)
+	r.frame.Release()
+	r.returnGrant()
+	return true
 }
 
 // drop frees a request whose handler panicked: some goroutine may still hold

@@ -10,7 +10,13 @@ import (
 	"penstock/dataplane/protocol"
 )
 
-const copyBuffer = 64 << 10
+const (
+	copyBuffer = 64 << 10
+	// sendfileCall bounds one call of sendfile. A call that finds its pages cold waits
+	// for the disk, and its thread with it: the less it has to move, the sooner the
+	// thread is there for others again.
+	sendfileCall = 1 << 20
+)
 
 var errTruncated = errors.New("file ends within the range to be sent")
 
@@ -34,10 +40,11 @@ func (c *Conn) send(r *Request) error {
 	if c.Closed() {
 		return &closeError{reason: "closed"}
 	}
-	var w writing
+	w := &c.out
+	w.all, w.file, w.busy = 0, 0, 0
 	for i := 0; i < len(r.out); {
 		var err error
-		if i, err = c.writeNext(r.out, i, &w); err != nil {
+		if i, err = c.writeNext(r.out, i, w); err != nil {
 			return err
 		}
 	}
@@ -56,10 +63,56 @@ func (c *Conn) send(r *Request) error {
 	return nil
 }
 
-// writing is the state of one reply on its way out.
+// writing is the state of one reply on its way out, and of the chunk of it that is
+// being written: either bytes or left bytes of the file src from pos on. Each
+// connection has one, so that a reply allocates nothing.
 type writing struct {
 	all, file int64
 	busy      time.Duration // in system calls, without waiting for the peer
+
+	bytes []byte
+	flags int
+	src   int
+	pos   int64
+	left  int
+
+	err error
+	try func(fd uintptr) bool // method step
+}
+
+// step writes as much as the socket takes without waiting; false if that is
+// nothing.
+func (w *writing) step(fd uintptr) bool {
+	began := time.Now()
+	for {
+		if w.err = w.call(int(fd)); w.err != unix.EINTR {
+			break
+		}
+	}
+	w.busy += time.Since(began)
+	return w.err != unix.EAGAIN
+}
+
+func (w *writing) call(fd int) error {
+	if len(w.bytes) > 0 {
+		n, err := unix.SendmsgN(fd, w.bytes, nil, nil, w.flags|unix.MSG_NOSIGNAL)
+		if err == nil {
+			w.bytes = w.bytes[n:]
+			w.all += int64(n)
+		}
+		return err
+	}
+	// The offset is explicit: many transfers share one descriptor.
+	n, err := unix.Sendfile(fd, w.src, &w.pos, min(w.left, sendfileCall))
+	if err == nil && n == 0 {
+		return errTruncated // the length has been promised to the peer
+	}
+	if err == nil {
+		w.left -= n
+		w.all += int64(n)
+		w.file += int64(n)
+	}
+	return err
 }
 
 // writeNext sends chunk i, or more with it, and returns the next one.
@@ -80,64 +133,35 @@ func (c *Conn) writeNext(out []Chunk, i int, w *writing) (int, error) {
 	return c.writeCopied(out, i, w)
 }
 
-// progress calls step, which writes without waiting and reports how much, each
-// time the socket takes bytes, until it is done. A peer that takes nothing for
-// WriteTimeout ends the connection.
-func (c *Conn) progress(w *writing, left int, step func(fd int) (int, error)) error {
-	for left > 0 {
+// progress writes the chunk each time the socket takes bytes, until it is done. A
+// peer that takes nothing for WriteTimeout ends the connection.
+func (c *Conn) progress(w *writing) error {
+	for len(w.bytes) > 0 || w.left > 0 {
 		c.nc.SetWriteDeadline(time.Now().Add(c.l.cfg.WriteTimeout))
-		var n int
-		var err error
-		werr := c.raw.Write(func(fd uintptr) bool {
-			began := time.Now()
-			for {
-				n, err = step(int(fd))
-				if err != unix.EINTR {
-					break
-				}
-			}
-			w.busy += time.Since(began)
-			return err != unix.EAGAIN
-		})
-		if werr != nil {
-			return werr
-		}
-		if err != nil {
+		if err := c.raw.Write(w.try); err != nil {
 			return err
 		}
-		left -= n
-		w.all += int64(n)
+		if w.err != nil {
+			return w.err
+		}
 	}
 	return nil
 }
 
 func (c *Conn) writeBytes(b []byte, flags int, w *writing) error {
-	return c.progress(w, len(b), func(fd int) (int, error) {
-		n, err := unix.SendmsgN(fd, b, nil, nil, flags|unix.MSG_NOSIGNAL)
-		if n > 0 {
-			b = b[n:]
-		}
-		return n, err
-	})
+	w.bytes, w.flags, w.left = b, flags, 0
+	err := c.progress(w)
+	w.bytes = nil
+	return err
 }
 
-// sendFile moves a range from the page cache to the socket. The offset is
-// explicit: many transfers share one descriptor.
+// sendFile moves a range from the page cache to the socket.
 func (c *Conn) sendFile(src int, r Chunk, w *writing) error {
-	pos, left := r.Pos, r.Len
-	return c.progress(w, r.Len, func(fd int) (int, error) {
-		n, err := unix.Sendfile(fd, src, &pos, left)
-		if n > 0 {
-			left -= n
-			w.file += int64(n)
-			c.l.stats.sendfileBytes.Add(int64(n))
-			return n, nil
-		}
-		if err == nil {
-			return 0, errTruncated // the length has been promised to the peer
-		}
-		return 0, err
-	})
+	w.bytes, w.src, w.pos, w.left = nil, src, r.Pos, r.Len
+	before := w.file
+	err := c.progress(w)
+	c.l.stats.sendfileBytes.Add(w.file - before)
+	return err
 }
 
 // writeCopied sends chunks through a buffer, up to the end or, without TLS, the

@@ -161,7 +161,9 @@ func TestFilesWithoutADescriptorAreCopied(t *testing.T) {
 	}
 }
 
-func TestTLSCarriesTheSameBytes(t *testing.T) {
+// serverTLS has a certificate of its own making.
+func serverTLS(t *testing.T) *tls.Config {
+	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		t.Fatal(err)
@@ -171,9 +173,13 @@ func TestTLSCarriesTheSameBytes(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	return &tls.Config{Certificates: []tls.Certificate{{Certificate: [][]byte{der}, PrivateKey: key}}}
+}
+
+func TestTLSCarriesTheSameBytes(t *testing.T) {
 	f, data := segment(t, 1<<20)
 	l := start(t, Config{
-		TLS: &tls.Config{Certificates: []tls.Certificate{{Certificate: [][]byte{der}, PrivateKey: key}}},
+		TLS: serverTLS(t),
 		Handler: func(r *Request) {
 			if r.Key == 1 {
 				r.ReplyFetch(ranges(Chunk{File: f, Len: 1 << 20}, Chunk{File: f, Pos: 9, Len: 9}), nil, nil)

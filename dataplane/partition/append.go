@@ -1,6 +1,8 @@
 package partition
 
 import (
+	"slices"
+
 	"github.com/twmb/franz-go/pkg/kerr"
 
 	"penstock/dataplane/protocol"
@@ -13,7 +15,7 @@ import (
 // done may not be called with locks of this package held, so it may append or
 // fetch in turn; it must not block.
 func (m *Manager) Append(req AppendRequest, done func([]AppendResult)) {
-	results := make([]AppendResult, len(req.Entries))
+	results := slices.Grow(req.Results[:0], len(req.Entries))[:len(req.Entries)]
 	var waits []ackWait
 	for i := range req.Entries {
 		e, r := &req.Entries[i], &results[i]
@@ -54,6 +56,10 @@ func (m *Manager) Append(req AppendRequest, done func([]AppendResult)) {
 	}
 	m.produces.Watch(op, req.Timeout, keys...)
 }
+
+// Waiting is the number of produces that wait for replicas, and of fetches that wait
+// for data.
+func (m *Manager) Waiting() (produces, fetches int) { return m.produces.Len(), m.fetches.Len() }
 
 // delayedProduce waits until every appended entry is settled.
 type delayedProduce struct {

@@ -2,6 +2,7 @@ package partition
 
 import (
 	"errors"
+	"slices"
 
 	"github.com/twmb/franz-go/pkg/kerr"
 
@@ -15,13 +16,13 @@ import (
 // Parts are served in order. The first batch of the first part that has data
 // comes whole, whatever the limits (KIP-74); after it they are hard.
 func (m *Manager) Fetch(req FetchRequest, done func([]FetchResult)) {
-	op := &delayedFetch{m: m, req: req, done: done}
-	results := make([]FetchResult, len(req.Parts))
-	bytes, now := op.read(results, true)
+	results := slices.Grow(req.Results[:0], len(req.Parts))[:len(req.Parts)]
+	bytes, now := m.read(&req, results, true)
 	if now || bytes >= req.MinBytes || req.MaxWait <= 0 || len(req.Parts) == 0 {
 		done(results)
 		return
 	}
+	op := &delayedFetch{m: m, req: req, done: done, results: results}
 	var few [8]*Partition
 	keys := few[:0]
 	op.seen = make([]fetchSeen, len(results))
@@ -44,6 +45,8 @@ type delayedFetch struct {
 	req  FetchRequest
 	done func([]FetchResult)
 	seen []fetchSeen
+
+	results []FetchResult
 }
 
 // fetchSeen keeps what was there at the last try, so that a change of one
@@ -99,15 +102,13 @@ func endsEarly(s *commitlog.Slice, maxBytes int, bound int64) bool {
 
 // Complete reads and answers.
 func (d *delayedFetch) Complete(bool) {
-	results := make([]FetchResult, len(d.req.Parts))
-	d.read(results, false)
-	d.done(results)
+	d.m.read(&d.req, d.results, false)
+	d.done(d.results)
 }
 
 // read fills results. first is set when the request has just come: then a
 // follower's position is noted. now says that there is no use in waiting.
-func (d *delayedFetch) read(results []FetchResult, first bool) (bytes int, now bool) {
-	req := &d.req
+func (m *Manager) read(req *FetchRequest, results []FetchResult, first bool) (bytes int, now bool) {
 	left, minOne := req.MaxBytes, true
 	for i := range req.Parts {
 		part, r := &req.Parts[i], &results[i]
@@ -115,20 +116,20 @@ func (d *delayedFetch) read(results []FetchResult, first bool) (bytes int, now b
 			TP: part.TP, HighWatermark: -1, LastStableOffset: -1, LogStartOffset: -1, DivergingEpoch: -1, DivergingEndOffset: -1,
 			Leader: -1, LeaderEpoch: -1,
 		}
-		p := d.m.Partition(part.TP)
+		p := m.Partition(part.TP)
 		if p == nil {
-			r.Err = d.m.absent(part.TP)
+			r.Err = m.absent(part.TP)
 			now = true
 			continue
 		}
 		v := p.view(req, part, first)
 		if first {
-			d.m.submit(v.proposal)
+			m.submit(v.proposal)
 			if v.committed {
 				p.changed(true)
 			}
 			if v.started {
-				d.m.deletes.Check(p)
+				m.deletes.Check(p)
 			}
 		}
 		v.fill(r)
@@ -153,7 +154,7 @@ func (d *delayedFetch) read(results []FetchResult, first bool) (bytes int, now b
 		}
 		if err != nil {
 			if errors.Is(err, commitlog.ErrClosed) {
-				err = d.m.absent(part.TP)
+				err = m.absent(part.TP)
 			}
 			r.Err = p.broken(err)
 			now = true

@@ -190,6 +190,8 @@ type AppendRequest struct {
 	// Principal and ProduceVersion are the client's; empty and 0 for internal.
 	Principal      string
 	ProduceVersion int16
+	// Results is memory for the answers, if there is enough of it; may be nil.
+	Results []AppendResult
 }
 
 // AppendEntry is one batch for one partition. Records is stamped in place, and
@@ -233,6 +235,8 @@ type FetchRequest struct {
 	// AllowFollower lets a consumer read from a follower (Fetch v11+, KIP-392).
 	AllowFollower bool
 	Parts         []FetchPart
+	// Results is memory for the answers, if there is enough of it; may be nil.
+	Results []FetchResult
 }
 
 // FetchPart asks for one partition.

@@ -142,7 +142,7 @@ func FuzzRequestBody(f *testing.F) {
 		if n > a.MaxMemory {
 			t.Fatalf("%d bytes let through, limit %d", n, a.MaxMemory)
 		}
-		req, err := a.Decode(version, body)
+		req, err := decodeAnew(a, version, body)
 		if err != nil {
 			return
 		}

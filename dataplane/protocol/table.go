@@ -92,8 +92,15 @@ func (a *API) Measure(version int16, body []byte) (int64, error) {
 }
 
 // Decode builds the request from a body that Measure has accepted. Byte fields
-// alias the body, strings do not.
+// alias the body, strings do not. See Recycle.
 func (a *API) Decode(version int16, body []byte) (kmsg.Request, error) {
+	if a.Key == keyProduce {
+		r := produces.Get().(*kmsg.ProduceRequest)
+		if err := readProduce(r, version, body); err != nil {
+			return nil, err
+		}
+		return r, nil
+	}
 	r := kmsg.RequestForKey(a.Key)
 	r.SetVersion(version)
 	if err := r.ReadFrom(body); err != nil {

@@ -126,7 +126,7 @@ func TestMeasureAcceptsWhatKmsgEncodesAndIsNeverTooLow(t *testing.T) {
 				if err != nil && !(errors.Is(err, ErrTooLarge) && a.MaxMemory < 1<<20) {
 					t.Fatalf("%s v%d: %v for %x", a.Name, v, err, body)
 				}
-				got, err := a.Decode(v, body)
+				got, err := decodeAnew(a, v, body)
 				if err != nil {
 					t.Fatalf("%s v%d: %v", a.Name, v, err)
 				}
@@ -141,6 +141,15 @@ func TestMeasureAcceptsWhatKmsgEncodesAndIsNeverTooLow(t *testing.T) {
 			}
 		}
 	}
+}
+
+// decodeAnew is Decode without memory that was used before, which is not measured.
+func decodeAnew(a *API, version int16, body []byte) (kmsg.Request, error) {
+	if a.Key != keyProduce {
+		return a.Decode(version, body)
+	}
+	r := new(kmsg.ProduceRequest)
+	return r, readProduce(r, version, body)
 }
 
 // shapeEnd reports whether kmsg, too, refuses the body.

@@ -74,6 +74,9 @@ func (c *conn) do(req kmsg.Request) (kmsg.Response, error) {
 // createTopic makes the topic on any of the brokers and waits until every
 // partition has a leader and all its replicas in sync.
 func createTopic(t *target, topic string, partitions int32, config map[string]string) error {
+	if t.floor {
+		return nil // it has every topic
+	}
 	c, err := dial(t.addrs[0])
 	if err != nil {
 		return err
@@ -112,7 +115,7 @@ func createTopic(t *target, topic string, partitions int32, config map[string]st
 			return err
 		}
 	}
-	led, err := leaders(t.addrs[0], topic)
+	led, err := t.leaders(topic, partitions)
 	if err != nil {
 		return err
 	}
@@ -127,9 +130,19 @@ func createTopic(t *target, topic string, partitions int32, config map[string]st
 // awaitLeading waits until the leader serves the partition: metadata may be ahead
 // of the replica.
 func awaitLeading(addr, topic string, partition int32) error {
+	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(20 * time.Millisecond) {
+		_, err := endOffset(addr, topic, partition)
+		if err == nil || time.Now().After(deadline) {
+			return err
+		}
+	}
+}
+
+// endOffset is the high watermark by the leader's word.
+func endOffset(addr, topic string, partition int32) (int64, error) {
 	c, err := dial(addr)
 	if err != nil {
-		return err
+		return 0, err
 	}
 	defer c.Close()
 	req := kmsg.NewPtrListOffsetsRequest()
@@ -140,19 +153,15 @@ func awaitLeading(addr, topic string, partition int32) error {
 	rp.Partition, rp.Timestamp = partition, -1
 	rt.Partitions = append(rt.Partitions, rp)
 	req.Topics = append(req.Topics, rt)
-	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(20 * time.Millisecond) {
-		resp, err := c.do(req)
-		if err != nil {
-			return err
-		}
-		r := resp.(*kmsg.ListOffsetsResponse).Topics[0].Partitions[0]
-		if r.ErrorCode == 0 {
-			return nil
-		}
-		if time.Now().After(deadline) {
-			return fmt.Errorf("%s does not lead %s-%d: %w", addr, topic, partition, kerr.ErrorForCode(r.ErrorCode))
-		}
+	resp, err := c.do(req)
+	if err != nil {
+		return 0, err
 	}
+	r := resp.(*kmsg.ListOffsetsResponse).Topics[0].Partitions[0]
+	if r.ErrorCode != 0 {
+		return 0, fmt.Errorf("end of %s-%d by %s: %w", topic, partition, addr, kerr.ErrorForCode(r.ErrorCode))
+	}
+	return r.Offset, nil
 }
 
 // controller is a connection to the broker that creates topics, as it says of itself.
@@ -208,8 +217,11 @@ func awaitMetadata(addr, topic string, ready func(*kmsg.MetadataResponse) bool) 
 }
 
 // leaders are the addresses of the leaders by partition.
-func leaders(addr, topic string) ([]string, error) {
-	c, err := dial(addr)
+func (t *target) leaders(topic string, partitions int32) ([]string, error) {
+	if t.floor {
+		return slices.Repeat(t.addrs, int(partitions)), nil
+	}
+	c, err := dial(t.addrs[0])
 	if err != nil {
 		return nil, err
 	}

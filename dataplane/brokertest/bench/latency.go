@@ -9,13 +9,11 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"penstock/dataplane/recordbatch"
 )
 
-// endToEnd produces records to one partition at a steady rate and measures from
-// before the send to the record's arrival at a consumer that polls all the while.
-// As a producer without linger does, it sends each record at once while fewer than
-// five requests are in flight, and then gathers what comes until one is answered. The
-// first two seconds are the warm-up and do not count.
+// endToEnd measures the latency of one partition of a topic of its own, see tail.
 func endToEnd(ctx context.Context, t *target, rate int, acks int16, length time.Duration) (p50, p99 float64, err error) {
 	name := fmt.Sprintf("bench-latency-%d", time.Now().UnixNano())
 	var config map[string]string
@@ -25,7 +23,16 @@ func endToEnd(ctx context.Context, t *target, rate int, acks int16, length time.
 	if err := createTopic(t, name, 1, config); err != nil {
 		return 0, 0, err
 	}
-	led, err := leaders(t.addrs[0], name)
+	return tail(ctx, t, name, 0, rate, acks, length)
+}
+
+// tail produces records to partition 0, whose end is first, at a steady rate and
+// measures from before the send to the record's arrival at a consumer that polls all
+// the while. As a producer without linger does, it sends each record at once while
+// fewer than five requests are in flight, and then gathers what comes until one is
+// answered. The first two seconds are the warm-up and do not count.
+func tail(ctx context.Context, t *target, name string, first int64, rate int, acks int16, length time.Duration) (p50, p99 float64, err error) {
+	led, err := t.leaders(name, 1)
 	if err != nil {
 		return 0, 0, err
 	}
@@ -34,7 +41,7 @@ func endToEnd(ctx context.Context, t *target, rate int, acks int16, length time.
 	sent := make([]atomic.Int64, n) // nanoseconds since began
 	var frames [101][]byte          // by the number of records
 	for k := 1; k < len(frames); k++ {
-		b, err := batch(k)
+		b, err := batch(k, recordbatch.CodecNone)
 		if err != nil {
 			return 0, 0, err
 		}
@@ -105,7 +112,7 @@ func endToEnd(ctx context.Context, t *target, rate int, acks int16, length time.
 		}
 		errs <- nil
 	}()
-	latencies, err := consumer.arrivals(fetchRequest(name, 1), n, began, sent)
+	latencies, err := consumer.arrivals(fetchRequest(name, 1, first), n, began, sent)
 	if err != nil {
 		producer.Close()
 		end()
@@ -120,6 +127,7 @@ func endToEnd(ctx context.Context, t *target, rate int, acks int16, length time.
 // arrivals consumes n records and returns how long each has taken.
 func (c *conn) arrivals(req *kmsg.FetchRequest, n int, began time.Time, sent []atomic.Int64) ([]time.Duration, error) {
 	latencies := make([]time.Duration, 0, n)
+	first := req.Topics[0].Partitions[0].FetchOffset
 	resp := kmsg.NewPtrFetchResponse()
 	resp.SetVersion(req.Version)
 	var body, buf []byte
@@ -140,7 +148,7 @@ func (c *conn) arrivals(req *kmsg.FetchRequest, n int, began time.Time, sent []a
 			return nil, err
 		}
 		for o := before; o < req.Topics[0].Partitions[0].FetchOffset; o++ {
-			latencies = append(latencies, now-time.Duration(sent[o].Load()))
+			latencies = append(latencies, now-time.Duration(sent[o-first].Load()))
 		}
 	}
 	return latencies, nil

@@ -2,9 +2,10 @@
 // in the same run, one broker each and then three. Both run side by side and are
 // loaded in turns, a few seconds each, so that what else the machine does hits
 // both; every load is run unmeasured first. Ready-made batches keep the client's cost
-// low. It prints the median of each figure with its extremes,
-// and the ratio of the medians; below 1 is better for us in every row but MB/s.
-// Run it by `make bench`.
+// low. Where it can be, what the machine asks of anybody for the same work is measured
+// beside them, see floor.go. It prints the median of each figure with its extremes,
+// the ratios of the medians (below 1 is better for us in every row but MB/s), and
+// a verdict on each target. Run it by `make bench`.
 package main
 
 import (
@@ -16,40 +17,11 @@ import (
 	"os/signal"
 	"slices"
 	"strings"
-	"text/tabwriter"
 	"time"
 )
 
 // figures are the results of one run, by row name.
 type figures map[string]float64
-
-// rows in the order of the table; higher says which way is better.
-var rows = []struct {
-	name, unit string
-	higher     bool
-}{
-	{"start to answering", "ms", false},
-	{"idle memory (RSS after start)", "MB", false},
-	{"idle memory (RSS after the load, 10 s idle)", "MB", false},
-	{"produce, 100 x 1 KiB batches, acks=1", "MB/s", true},
-	{"produce, broker CPU", "s/GB", false},
-	{"produce, p99", "ms", false},
-	{"fetch from page cache", "MB/s", true},
-	{"fetch, broker CPU", "s/GB", false},
-	{"fetch, p99", "ms", false},
-	{"produce, single 1 KiB records", "MB/s", true},
-	{"produce single, broker CPU", "us/request", false},
-	{"produce single, p99", "ms", false},
-	{"end to end at 2,000 records/s, p50", "ms", false},
-	{"end to end at 2,000 records/s, p99", "ms", false},
-	{"3 brokers, RF 3, acks=all: produce", "MB/s", true},
-	{"3 brokers: produce, CPU of all", "s/GB", false},
-	{"3 brokers: produce, p99", "ms", false},
-	{"3 brokers: end to end at 1,000 records/s, p50", "ms", false},
-	{"3 brokers: end to end at 1,000 records/s, p99", "ms", false},
-	{"3 brokers: idle CPU of all", "% of a core", false},
-	{"3 brokers: memory of the largest (RSS after the load)", "MB", false},
-}
 
 func main() {
 	var o options
@@ -60,16 +32,26 @@ func main() {
 	flag.DurationVar(&o.latency, "latency", 5*time.Second, "length of the end-to-end run")
 	flag.BoolVar(&o.cluster, "cluster", true, "measure three brokers, too")
 	flag.BoolVar(&o.single, "single", true, "measure one broker")
+	flag.Float64Var(&o.backlog, "backlog", 4, "GB that the consumer far behind has before it; 0 leaves the scenario out")
 	partitions := flag.Bool("partitions", false, "measure one broker with many partitions instead: start, memory, files, idle CPU")
 	only := flag.String("only", "", "measure only one make: kafka or penstock")
+	floor := flag.String(strings.TrimPrefix(floorFlag, "-"), "", "be the server that is the machine's floor, in this folder; the bench starts it itself")
+	behind := flag.String(strings.TrimPrefix(behindFlag, "-"), "", "be the consumer far behind; the bench starts it itself")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
-	measure := run
-	if *partitions {
-		measure = manyPartitions
+	var err error
+	switch {
+	case *floor != "":
+		err = serveFloor(*floor)
+	case *behind != "":
+		err = beBehind(*behind)
+	case *partitions:
+		err = manyPartitions(ctx, o, *only)
+	default:
+		err = run(ctx, o, *only)
 	}
-	if err := measure(ctx, o, *only); err != nil {
+	if err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
 		os.Exit(1)
 	}
@@ -83,12 +65,13 @@ type options struct {
 	latency      time.Duration
 	single       bool
 	cluster      bool
+	backlog      float64
 }
 
 // starter brings up that many brokers in a folder.
 type starter func(ctx context.Context, o options, dir string, brokers int) (*target, error)
 
-// contestant is one of the two makes.
+// contestant is one of the two makes, or the floor.
 type contestant struct {
 	name  string
 	start starter
@@ -98,9 +81,10 @@ type contestant struct {
 
 // step is one load: run measures it against a target that has been warmed up.
 type step struct {
-	warm int  // unmeasured runs before; Java compiles what is hot
-	once bool // one measurement is enough
-	run  func(ctx context.Context, o options, t *target, f figures) error
+	warm  int  // unmeasured runs before; Java compiles what is hot
+	once  bool // one measurement is enough
+	floor bool // the floor can do it, too
+	run   func(ctx context.Context, o options, t *target, f figures) error
 }
 
 func run(ctx context.Context, o options, only string) error {
@@ -110,6 +94,7 @@ func run(ctx context.Context, o options, only string) error {
 			all = append(all, c)
 		}
 	}
+	floor := &contestant{name: "floor", start: startFloor}
 	if o.single {
 		// Each start is of a new broker; the last ones stay for the loads.
 		for range o.rounds - 1 {
@@ -117,7 +102,12 @@ func run(ctx context.Context, o options, only string) error {
 				return err
 			}
 		}
-		if err := compete(ctx, o, all, 1, slices.Concat(startSteps, singleSteps)); err != nil {
+		if err := compete(ctx, o, append(all[:len(all):len(all)], floor), 1, slices.Concat(startSteps, singleSteps)); err != nil {
+			return err
+		}
+	}
+	if o.backlog > 0 {
+		if err := compete(ctx, o, all, 1, backlogSteps); err != nil {
 			return err
 		}
 	}
@@ -126,11 +116,11 @@ func run(ctx context.Context, o options, only string) error {
 			return err
 		}
 	}
-	results := map[string][]figures{}
-	for _, c := range all {
-		results[c.name] = c.rows
+	r := results{}
+	for _, c := range append(all, floor) {
+		r[c.name] = c.rows
 	}
-	print(results)
+	report(os.Stdout, r)
 	return nil
 }
 
@@ -159,6 +149,9 @@ func compete(ctx context.Context, o options, all []*contestant, brokers int, ste
 		}
 		for round := range s.warm + rounds {
 			for _, c := range all {
+				if c.t.floor && !s.floor {
+					continue
+				}
 				f := figures{}
 				if err := s.run(ctx, o, c.t, f); err != nil {
 					return fmt.Errorf("%s: %w", c.name, err)
@@ -171,73 +164,4 @@ func compete(ctx context.Context, o options, all []*contestant, brokers int, ste
 		fmt.Fprintf(os.Stderr, "%d brokers, step %d of %d: %.0f s\n", brokers, i+1, len(steps), time.Since(began).Seconds())
 	}
 	return nil
-}
-
-func print(results map[string][]figures) {
-	w := tabwriter.NewWriter(os.Stdout, 0, 0, 1, ' ', 0)
-	fmt.Fprintln(w, "| figure\t| unit\t| Kafka 4.4\t| Penstock\t| ratio\t| better\t|")
-	fmt.Fprintln(w, "|"+strings.Repeat("---\t|", 6))
-	for _, r := range rows {
-		if !measured(results, r.name) {
-			continue
-		}
-		k, p := median(results["kafka"], r.name), median(results["penstock"], r.name)
-		verdict := "no"
-		if (r.higher && p >= k) || (!r.higher && p <= k) {
-			verdict = "yes"
-		}
-		fmt.Fprintf(w, "| %s\t| %s\t| %s\t| %s\t| %.2f\t| %s\t|\n", r.name, r.unit, spread(results["kafka"], r.name), spread(results["penstock"], r.name), p/k, verdict)
-	}
-	w.Flush()
-}
-
-func measured(results map[string][]figures, name string) bool {
-	for _, rounds := range results {
-		for _, f := range rounds {
-			if _, ok := f[name]; ok {
-				return true
-			}
-		}
-	}
-	return false
-}
-
-func median(rounds []figures, name string) float64 {
-	var v []float64
-	for _, f := range rounds {
-		if x, ok := f[name]; ok {
-			v = append(v, x)
-		}
-	}
-	if len(v) == 0 {
-		return 0
-	}
-	slices.Sort(v)
-	return v[len(v)/2]
-}
-
-// spread is the median with the smallest and the largest figure.
-func spread(rounds []figures, name string) string {
-	var v []float64
-	for _, f := range rounds {
-		if x, ok := f[name]; ok {
-			v = append(v, x)
-		}
-	}
-	if len(v) == 0 {
-		return "-"
-	}
-	return fmt.Sprintf("%s (%s..%s)", short(median(rounds, name)), short(slices.Min(v)), short(slices.Max(v)))
-}
-
-// short gives three digits, which is more than such figures are good for.
-func short(v float64) string {
-	switch {
-	case v >= 100:
-		return fmt.Sprintf("%.0f", v)
-	case v >= 10:
-		return fmt.Sprintf("%.1f", v)
-	default:
-		return fmt.Sprintf("%.2f", v)
-	}
 }

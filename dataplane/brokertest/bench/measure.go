@@ -30,6 +30,7 @@ type load struct {
 	requests int
 	records  int // in each request's one batch
 	acks     int16
+	codec    recordbatch.Codec
 }
 
 // startSteps measure the start and what a broker holds that has done nothing.
@@ -47,27 +48,29 @@ var singleSteps = []step{
 	{once: true, run: func(_ context.Context, _ options, t *target, _ figures) error {
 		return createTopic(t, topic, partitions, nil)
 	}},
-	{warm: 3, run: func(ctx context.Context, o options, t *target, f figures) error {
+	{warm: 3, floor: true, run: func(ctx context.Context, o options, t *target, f figures) error {
 		r, err := produce(ctx, t, load{topic: topic, requests: int(o.produceBytes / (perBatch * recordSize)), records: perBatch, acks: 1})
-		f["produce, 100 x 1 KiB batches, acks=1"] = r.mbs
-		f["produce, broker CPU"] = r.cpuPerGB
+		f[produceRate] = r.mbs
+		f[produceCPU] = r.cpuPerGB
 		f["produce, p99"] = r.p99
 		return err
 	}},
-	{warm: 2, run: func(ctx context.Context, _ options, t *target, f figures) error {
+	{warm: 2, floor: true, run: func(ctx context.Context, _ options, t *target, f figures) error {
 		r, err := fetch(ctx, t, topic)
 		f["fetch from page cache"] = r.mbs
-		f["fetch, broker CPU"] = r.cpuPerGB
+		f[fetchCPU] = r.cpuPerGB
 		f["fetch, p99"] = r.p99
 		return err
 	}},
-	{warm: 3, run: func(ctx context.Context, o options, t *target, f figures) error {
+	{warm: 3, floor: true, run: func(ctx context.Context, o options, t *target, f figures) error {
 		r, err := produce(ctx, t, load{topic: topic, requests: o.singles, records: 1, acks: 1})
 		f["produce, single 1 KiB records"] = r.mbs
-		f["produce single, broker CPU"] = r.cpu.Seconds() * 1e6 / float64(o.singles)
+		f[singleCPU] = r.cpu.Seconds() * 1e6 / float64(o.singles)
 		f["produce single, p99"] = r.p99
 		return err
 	}},
+	compressed("lz4", recordbatch.CodecLZ4),
+	compressed("zstd", recordbatch.CodecZstd),
 	{warm: 2, run: func(ctx context.Context, o options, t *target, f figures) (err error) {
 		f["end to end at 2,000 records/s, p50"], f["end to end at 2,000 records/s, p99"], err = endToEnd(ctx, t, 2000, 1, o.latency)
 		return err
@@ -79,6 +82,16 @@ var singleSteps = []step{
 		f["idle memory (RSS after the load, 10 s idle)"], err = t.rss()
 		return err
 	}},
+}
+
+// compressed produces batches of 100 records of 1 KiB that a codec halves.
+func compressed(name string, codec recordbatch.Codec) step {
+	return step{warm: 2, run: func(ctx context.Context, o options, t *target, f figures) error {
+		n := int(o.produceBytes / (perBatch * recordSize))
+		r, err := produce(ctx, t, load{topic: topic, requests: n, records: perBatch, acks: 1, codec: codec})
+		f["produce "+name+", broker CPU"] = r.cpu.Seconds() * 1e6 / float64(n)
+		return err
+	}}
 }
 
 // clusterSteps load three brokers with three replicas of every partition: a
@@ -152,18 +165,23 @@ func metered(t *target, work func() (int64, []time.Duration, error)) (result, er
 	return r, err
 }
 
-func batch(records int) ([]byte, error) {
-	random := rand.New(rand.NewPCG(1, 2))
+// batch has records of random bytes; with a codec only half of each is.
+func batch(records int, codec recordbatch.Codec) ([]byte, error) {
+	rnd := rand.New(rand.NewPCG(1, 2))
 	recs := make([]recordbatch.Record, records)
 	now := time.Now().UnixMilli()
 	for i := range recs {
 		v := make([]byte, recordSize)
-		for j := 0; j+8 <= len(v); j += 8 {
-			binary.LittleEndian.PutUint64(v[j:], random.Uint64())
+		random := v
+		if codec != recordbatch.CodecNone {
+			random = v[:len(v)/2]
+		}
+		for j := 0; j+8 <= len(random); j += 8 {
+			binary.LittleEndian.PutUint64(random[j:], rnd.Uint64())
 		}
 		recs[i] = recordbatch.Record{Offset: int64(i), Timestamp: now, Value: v}
 	}
-	return recordbatch.Build(recordbatch.BuildOptions{ProducerID: -1, ProducerEpoch: -1, BaseSequence: -1}, recs)
+	return recordbatch.Build(recordbatch.BuildOptions{Codec: codec, ProducerID: -1, ProducerEpoch: -1, BaseSequence: -1}, recs)
 }
 
 func produceFrame(topic string, partition int32, acks int16, records []byte) []byte {
@@ -182,11 +200,11 @@ func produceFrame(topic string, partition int32, acks int16, records []byte) []b
 // produce sends the load's requests over one connection to each leader, a few of
 // them in flight on each.
 func produce(ctx context.Context, t *target, l load) (result, error) {
-	b, err := batch(l.records)
+	b, err := batch(l.records, l.codec)
 	if err != nil {
 		return result{}, err
 	}
-	led, err := leaders(t.addrs[0], l.topic)
+	led, err := t.leaders(l.topic, partitions)
 	if err != nil {
 		return result{}, err
 	}
@@ -264,7 +282,7 @@ func (c *conn) produce(frames [][]byte, n int) ([]time.Duration, error) {
 	return latencies, nil
 }
 
-// fetch reads the whole topic of one broker once with a consumer's default limits.
+// fetch reads the whole topic of one broker once.
 func fetch(ctx context.Context, t *target, topic string) (result, error) {
 	c, err := dial(t.addrs[0])
 	if err != nil {
@@ -273,7 +291,7 @@ func fetch(ctx context.Context, t *target, topic string) (result, error) {
 	defer c.Close()
 	stopped := context.AfterFunc(ctx, func() { c.Close() })
 	defer stopped()
-	req := fetchRequest(topic, partitions)
+	req := fetchRequest(topic, partitions, 0)
 	return metered(t, func() (int64, []time.Duration, error) {
 		var total int64
 		var latencies []time.Duration
@@ -309,8 +327,9 @@ func fetch(ctx context.Context, t *target, topic string) (result, error) {
 	})
 }
 
-// fetchRequest asks for the first so many partitions from their start.
-func fetchRequest(topic string, partitions int32) *kmsg.FetchRequest {
+// fetchRequest asks for the first so many partitions from an offset on, with a
+// consumer's default limits.
+func fetchRequest(topic string, partitions int32, from int64) *kmsg.FetchRequest {
 	req := kmsg.NewPtrFetchRequest()
 	req.SetVersion(11)
 	req.ReplicaID, req.MaxWaitMillis, req.MinBytes, req.MaxBytes = -1, 500, 1, 50<<20
@@ -319,7 +338,7 @@ func fetchRequest(topic string, partitions int32) *kmsg.FetchRequest {
 	rt.Topic = topic
 	for p := range partitions {
 		rp := kmsg.NewFetchRequestTopicPartition()
-		rp.Partition, rp.FetchOffset, rp.PartitionMaxBytes, rp.CurrentLeaderEpoch = p, 0, 1<<20, -1
+		rp.Partition, rp.FetchOffset, rp.PartitionMaxBytes, rp.CurrentLeaderEpoch = p, from, 1<<20, -1
 		rt.Partitions = append(rt.Partitions, rp)
 	}
 	req.Topics = append(req.Topics, rt)
