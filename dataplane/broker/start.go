@@ -31,8 +31,12 @@ import (
 	"penstock/dataplane/vfs"
 )
 
+// ErrStopped is the error of a start that was called off and went back in order.
+var ErrStopped = errors.New("the start was called off")
+
 // Start brings a broker up and returns when it serves. ctx bounds the start
-// only. On an error everything started is stopped again.
+// only. On an error everything started is stopped again; once ctx has ended and
+// that went well the error is ErrStopped.
 func Start(ctx context.Context, cfg *config.Broker, log *slog.Logger) (_ *Broker, err error) {
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
@@ -46,8 +50,13 @@ func Start(ctx context.Context, cfg *config.Broker, log *slog.Logger) (_ *Broker
 		return nil
 	})
 	defer func() {
-		if err != nil {
-			err = errors.Join(err, b.Stop())
+		if err == nil {
+			return
+		}
+		if serr := b.Stop(); serr != nil {
+			err = errors.Join(err, serr)
+		} else if ctx.Err() != nil {
+			err = fmt.Errorf("%w: %w", ErrStopped, err)
 		}
 	}()
 	for _, step := range []struct {

@@ -48,6 +48,7 @@ type Node struct {
 
 	c      *Cluster
 	frozen bool // its process is stopped by SIGSTOP
+	debug  bool // the next start logs its steps
 
 	mu  sync.Mutex
 	cmd *exec.Cmd
@@ -290,6 +291,9 @@ func (n *Node) start(wrap []string) {
 	t := n.c.t
 	t.Helper()
 	argv := append(append([]string{}, wrap...), Binary(t), "--config", n.Properties)
+	if n.debug {
+		argv = append(argv, "--log-level", "DEBUG")
+	}
 	out, err := os.OpenFile(n.logFile(), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
 	if err != nil {
 		t.Fatal(err)

@@ -218,7 +218,7 @@ func (c *clean) groups() (out [][]*segment) {
 	for _, s := range c.l.segments() {
 		s.mu.RLock()
 		n, e, t, next := s.size, int64(s.offsets.count()), int64(s.times.count()), s.next
-		due := s.due <= c.nowMs
+		due := s.due <= c.nowMs && s.due != dueUnknown
 		s.mu.RUnlock()
 		if s.base >= c.end {
 			break
@@ -271,12 +271,21 @@ func (c *clean) group(segs []*segment) (err error) {
 	}
 	c.stats.SegmentsRead += len(segs)
 	c.stats.SegmentsNow++
-	if len(segs) == 1 && !w.changed {
+	if len(segs) == 1 && !w.changed && w.txns.count == segs[0].aborts() {
 		segs[0].setDue(w.seg.due)
 		return nil
 	}
 	done = true
 	return c.swap(w, segs)
+}
+
+// follow makes the aborted transactions of a segment known before it is read.
+func (c *clean) follow(s *segment, next int64) error {
+	aborted, err := c.l.collectAborted(s.base, next)
+	if err == nil {
+		c.txns.add(aborted)
+	}
+	return err
 }
 
 // segment cleans one segment into w; last tells that it is the group's last.
@@ -287,13 +296,9 @@ func (c *clean) segment(w *cleanWriter, s *segment, last bool) error {
 	}
 	defer r.close()
 	if c.o.HorizonsOnly {
-		err = w.copyTxns(s)
-	} else {
-		var aborted []abortedTxn
-		if aborted, err = c.l.collectAborted(s.base, r.v.next); err == nil {
-			c.txns.add(aborted)
-			c.txns.retained = w.addTxn
-		}
+		w.old, w.held, err = s.markersOf()
+	} else if err = c.follow(s, r.v.next); err == nil {
+		c.txns.retained = w.addTxn
 	}
 	if err != nil {
 		return err

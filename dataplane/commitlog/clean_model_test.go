@@ -1,239 +1,273 @@
 package commitlog
 
 import (
-	"context"
 	"fmt"
 	"maps"
 	"math"
-	"math/rand"
 	"slices"
-	"testing"
 	"time"
 
-	"pgregory.net/rapid"
-
 	"penstock/dataplane/recordbatch"
-	"penstock/dataplane/vfs"
 )
 
-// cleanModel is what was ever written to a compacted log.
+// modelTxn is one transaction of the model.
+type modelTxn struct {
+	pid    int64
+	marker int64 // its offset, math.MaxInt64 while the transaction is open
+	abort  bool
+}
+
+// producerStep is what one batch or marker makes of a producer.
+type producerStep struct {
+	offset int64
+	pid    int64
+	epoch  int16
+	seq    int32 // the next one
+}
+
+// cleanModel is what was ever written to a compacted log and not truncated.
 type cleanModel struct {
-	records  map[int64]kv     // by offset
-	state    map[int64]string // of the record's transaction: "" none or committed, "open", "aborted"
-	open     map[int64][]int64
-	seq      map[int64]int32
-	horizon  map[int64]time.Time // of tombstones: when the first clean that met it lets it go
-	end      int64
-	cleaned  int64
-	now      time.Time
-	appended int
+	records   map[int64]kv        // by offset
+	txns      map[int64]*modelTxn // of records, by offset
+	open      map[int64]*modelTxn // by producer
+	steps     []producerStep
+	bases     []int64             // of batches
+	horizon   map[int64]time.Time // of tombstones: when the first clean that met it lets it go
+	end       int64
+	now       time.Time
+	appended  int
+	truncated bool
+}
+
+func newCleanModel() *cleanModel {
+	return &cleanModel{records: map[int64]kv{}, txns: map[int64]*modelTxn{}, open: map[int64]*modelTxn{}, horizon: map[int64]time.Time{}, now: at(0)}
+}
+
+const (
+	stateCommitted = "committed"
+	stateOpen      = "open"
+	stateAborted   = "aborted"
+)
+
+// state is that of a record in a log that ends at end.
+func (m *cleanModel) state(offset, end int64) string {
+	switch x := m.txns[offset]; {
+	case x == nil:
+		return stateCommitted
+	case x.marker >= end:
+		return stateOpen
+	case x.abort:
+		return stateAborted
+	}
+	return stateCommitted
+}
+
+// producer is the epoch and the next sequence of a producer.
+func (m *cleanModel) producer(pid int64) (epoch int16, seq int32) {
+	for _, s := range slices.Backward(m.steps) {
+		if s.pid == pid {
+			return s.epoch, s.seq
+		}
+	}
+	return 0, 0
+}
+
+// took notes a batch of data; x is its transaction, if it has one.
+func (m *cleanModel) took(t tb, b recordbatch.Batch, info AppendInfo, x *modelTxn) {
+	t.Helper()
+	must(t, recordbatch.Records(b, func(r recordbatch.Record) error {
+		rec := kv{offset: r.Offset, key: string(r.Key), value: string(r.Value), ts: r.Timestamp}
+		if r.Value == nil {
+			rec.value = "-"
+		}
+		m.records[r.Offset] = rec
+		if x != nil {
+			m.txns[r.Offset] = x
+		}
+		return nil
+	}))
+	if b.HasProducerID() {
+		m.steps = append(m.steps, producerStep{info.FirstOffset, b.ProducerID(), b.ProducerEpoch(), recordbatch.AddSequence(b.LastSequence(), 1)})
+	}
+	m.bases = append(m.bases, info.FirstOffset)
+	m.end = info.LastOffset + 1
+}
+
+// ended notes the marker of an open transaction.
+func (m *cleanModel) ended(pid int64, epoch int16, abort bool, offset int64) {
+	before, seq := m.producer(pid)
+	if epoch != before {
+		seq = 0
+	}
+	m.steps = append(m.steps, producerStep{offset, pid, epoch, seq})
+	m.open[pid].marker, m.open[pid].abort = offset, abort
+	delete(m.open, pid)
+	m.bases = append(m.bases, offset)
+	m.end = offset + 1
+}
+
+// cut forgets all from end on; transactions of which the marker goes are open again.
+func (m *cleanModel) cut(end int64) {
+	gone := func(o int64) bool { return o >= end }
+	maps.DeleteFunc(m.records, func(o int64, _ kv) bool { return gone(o) })
+	maps.DeleteFunc(m.txns, func(o int64, _ *modelTxn) bool { return gone(o) })
+	maps.DeleteFunc(m.horizon, func(o int64, _ time.Time) bool { return gone(o) })
+	m.steps = slices.DeleteFunc(m.steps, func(s producerStep) bool { return gone(s.offset) })
+	m.bases = slices.DeleteFunc(m.bases, gone)
+	clear(m.open)
+	for _, x := range m.txns {
+		if x.marker >= end {
+			x.marker, x.abort = math.MaxInt64, false
+			m.open[x.pid] = x
+		}
+	}
+	m.truncated = m.truncated || end < m.end
+	m.end = end
 }
 
 // newest is the newest committed record of each key, tombstones too.
 func (m *cleanModel) newest() map[string]kv {
 	out := map[string]kv{}
 	for o, r := range m.records {
-		if m.state[o] == "" && r.key != "" && (out[r.key].key == "" || o > out[r.key].offset) {
+		if m.state(o, m.end) == stateCommitted && r.key != "" && (out[r.key].key == "" || o > out[r.key].offset) {
 			out[r.key] = r
 		}
 	}
 	return out
 }
 
-// check holds the log against the model.
-func (m *cleanModel) check(t tb, l *Log) {
-	t.Helper()
-	if l.EndOffset() != m.end {
-		t.Fatalf("log ends at %d, want %d", l.EndOffset(), m.end)
+// met notes the tombstones that a clean of a log has met.
+func (m *cleanModel) met(cleaned, end int64) {
+	for o, r := range m.records {
+		if _, ok := m.horizon[o]; !ok && r.value == "-" && o < cleaned && m.state(o, end) == stateCommitted {
+			m.horizon[o] = m.now.Add(compacted.DeleteRetention)
+		}
 	}
-	have := map[int64]bool{}
-	last := int64(-1)
+}
+
+// check holds a log against the model: the leader's, or a follower's, which may lag.
+func (m *cleanModel) check(t tb, l *Log, leader bool) {
+	t.Helper()
+	end := l.EndOffset()
+	if leader && end != m.end {
+		t.Fatalf("log ends at %d, want %d", end, m.end)
+	}
+	have := map[int64]kv{}
+	var want []kv
 	for _, r := range all(t, l) {
 		if m.records[r.offset] != r {
 			t.Fatalf("log has %v at %d, written was %v", r, r.ts, m.records[r.offset])
 		}
-		if r.offset <= last {
-			t.Fatalf("offset %d after %d", r.offset, last)
+		have[r.offset] = r
+		if m.state(r.offset, end) != stateAborted {
+			want = append(want, r)
 		}
-		last = r.offset
-		have[r.offset] = true
 	}
-	seen := map[string]int64{}
-	for _, r := range committed(t, l) {
-		if m.state[r.offset] == "aborted" {
-			t.Fatalf("aborted record %v is read as committed", r)
+	seen := committed(t, l)
+	if !slices.Equal(seen, want) {
+		t.Fatalf("readers of committed data get %v, want %v", seen, want)
+	}
+	if end == m.end {
+		m.checkNewest(t, have, seen)
+	}
+	for o, r := range m.records {
+		if _, ok := have[o]; !ok && o < end && m.state(o, m.end) == stateOpen {
+			t.Fatalf("record %v of an open transaction is gone", r)
 		}
-		if m.state[r.offset] == "" {
-			seen[r.key] = r.offset
+	}
+	m.checkTxns(t, l)
+	if leader && !m.truncated { // a truncation may take what the last batch of a producer has made superfluous
+		for _, s := range m.steps {
+			if _, seq := m.producer(s.pid); seq > 0 && l.lastSequence(s.pid) != seq-1 {
+				t.Fatalf("last sequence of producer %d is %d, want %d", s.pid, l.lastSequence(s.pid), seq-1)
+			}
+		}
+	}
+}
+
+// checkNewest: the newest record of a key stays, but for a tombstone whose time is over.
+func (m *cleanModel) checkNewest(t tb, have map[int64]kv, seen []kv) {
+	t.Helper()
+	values := map[string]kv{}
+	for _, r := range seen {
+		if m.state(r.offset, m.end) == stateCommitted {
+			values[r.key] = r
 		}
 	}
 	for k, r := range m.newest() {
-		if have[r.offset] {
-			if seen[k] != r.offset {
-				t.Fatalf("newest of %s is %d for readers of committed data, want %d", k, seen[k], r.offset)
-			}
+		if _, ok := have[r.offset]; ok {
 			continue
 		}
 		h, met := m.horizon[r.offset]
 		if r.value != "-" || !met || m.now.Before(h) {
 			t.Fatalf("newest record %v is gone at %v; horizon %v, %v", r, m.now, h, met)
 		}
-		if o, ok := seen[k]; ok {
-			t.Fatalf("tombstone %v is gone, and %v is back", r, m.records[o])
-		}
-	}
-	for o, r := range m.records {
-		if m.state[o] == "open" && !have[o] {
-			t.Fatalf("record %v of an open transaction is gone", r)
+		if old, ok := values[k]; ok {
+			t.Fatalf("tombstone %v is gone, and %v is back", r, old)
 		}
 	}
 }
 
-// met notes the tombstones that a clean has met.
-func (m *cleanModel) met(end int64) {
-	for o, r := range m.records {
-		if _, ok := m.horizon[o]; !ok && r.value == "-" && o < end && m.state[o] == "" {
-			m.horizon[o] = m.now.Add(compacted.DeleteRetention)
+// checkTxns: all entries of the transaction indexes have their markers, and the last
+// stable offset is that of the oldest open transaction of which something is there.
+func (m *cleanModel) checkTxns(t tb, l *Log) {
+	t.Helper()
+	found, err := l.collectAborted(l.segments()[0].base, math.MaxInt64)
+	must(t, err)
+	at := markers(t, l)
+	for _, x := range found {
+		if !slices.Contains(at, x.last) {
+			t.Fatalf("index entry %+v has no marker; markers are at %v", x, at)
 		}
 	}
-}
-
-func TestCompactionBehavesLikeAModel(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		mem := vfs.NewMem()
-		must(t, mem.MkdirAll("/data"))
-		must(t, mem.SyncDir("/"))
-		cfg := compacted
-		cfg.SegmentBytes = int32(rapid.IntRange(250, 2500).Draw(t, "segment bytes"))
-		cfg.ProducerExpiry = math.MaxInt64
-		m := &cleanModel{records: map[int64]kv{}, state: map[int64]string{}, open: map[int64][]int64{}, seq: map[int64]int32{}, horizon: map[int64]time.Time{}, now: at(0)}
-		l := openTest(t, mem, cfg, OpenOptions{CleanShutdown: true})
-		defer func() { _ = l.abandon() }()
-		reopen := func(fs *vfs.Mem, o OpenOptions) {
-			mem = fs
-			l = openTest(t, mem, cfg, o)
-			l.SetHighWatermark(l.EndOffset())
+	unstable := int64(math.MaxInt64)
+	for b, err := range recordbatch.Split(readAll(t, l, l.StartOffset(), l.EndOffset(), 1<<20)) {
+		must(t, err)
+		if b.IsTransactional() && !b.IsControl() && m.state(b.BaseOffset(), l.EndOffset()) == stateOpen {
+			unstable = min(unstable, b.BaseOffset())
 		}
-		add := func(o recordbatch.BuildOptions, state string) {
-			o.Codec = recordbatch.Codec(rapid.IntRange(0, 4).Draw(t, "codec"))
-			ts := rapid.Int64Range(1, 1_000_000).Draw(t, "time")
-			var ws []string
-			for range rapid.IntRange(1, 4).Draw(t, "records") {
-				m.appended++
-				w := fmt.Sprintf("%c=%d", 'a'+rapid.IntRange(0, 5).Draw(t, "key"), m.appended)
-				switch rapid.IntRange(0, 9).Draw(t, "kind") {
-				case 0, 1:
-					w = w[:2] + "-"
-				case 2:
-					w = w[1:]
-				}
-				ws = append(ws, w)
-			}
-			b := keyed(o, ts, ws...)
-			info := appendTo(t, l, b, 0)
-			must(t, recordbatch.Records(b, func(r recordbatch.Record) error {
-				x := kv{offset: r.Offset, key: string(r.Key), value: string(r.Value), ts: r.Timestamp}
-				if r.Value == nil {
-					x.value = "-"
-				}
-				m.records[r.Offset], m.state[r.Offset] = x, state
-				if state != "" {
-					m.open[o.ProducerID] = append(m.open[o.ProducerID], r.Offset)
-				}
-				return nil
-			}))
-			m.end = info.LastOffset + 1
-			l.SetHighWatermark(m.end)
-		}
-		clean := func(horizonsOnly bool) {
-			c, err := l.Cleanable(m.cleaned, min(l.EndOffset(), l.FirstUnstableOffset()), m.now)
-			must(t, err)
-			st, err := l.Clean(context.Background(), CleanOptions{
-				FirstDirty: c.FirstDirty, UpTo: c.UpTo, Now: m.now, Map: newMap(t, rapid.IntRange(1, 8).Draw(t, "map")),
-				Buffer: rapid.IntRange(1, 500).Draw(t, "buffer"), HorizonsOnly: horizonsOnly,
-			})
-			must(t, err)
-			if !horizonsOnly {
-				if st.End <= c.FirstDirty && c.UpTo > c.FirstDirty {
-					t.Fatalf("no progress: %+v", st)
-				}
-				m.cleaned = st.End
-				m.met(st.End)
-			}
-		}
-		t.Repeat(map[string]func(*rapid.T){
-			"append":       func(*rapid.T) { add(recordbatch.NoProducer(), "") },
-			"append again": func(*rapid.T) { add(recordbatch.NoProducer(), "") },
-			"append of a producer": func(t *rapid.T) {
-				o := recordbatch.NoProducer()
-				o.ProducerID, o.ProducerEpoch = rapid.Int64Range(1, 2).Draw(t, "producer"), 0
-				o.BaseSequence = m.seq[o.ProducerID]
-				add(o, "")
-				m.seq[o.ProducerID] = l.lastSequence(o.ProducerID) + 1
-			},
-			"append to a transaction": func(t *rapid.T) {
-				o := recordbatch.NoProducer()
-				o.ProducerID, o.ProducerEpoch, o.Transactional = rapid.Int64Range(11, 13).Draw(t, "producer"), 0, true
-				o.BaseSequence = m.seq[o.ProducerID]
-				add(o, "open")
-				m.seq[o.ProducerID] = l.lastSequence(o.ProducerID) + 1
-			},
-			"end a transaction": func(t *rapid.T) {
-				if len(m.open) == 0 {
-					t.Skip()
-				}
-				pid := rapid.SampledFrom(slices.Sorted(maps.Keys(m.open))).Draw(t, "producer")
-				abort := rapid.Bool().Draw(t, "abort")
-				info := appendTo(t, l, txnMarker(pid, 0, abort, 0), 0)
-				for _, o := range m.open[pid] {
-					if m.state[o] = ""; abort {
-						m.state[o] = "aborted"
-					}
-				}
-				delete(m.open, pid)
-				m.end = info.LastOffset + 1
-				l.SetHighWatermark(m.end)
-			},
-			"roll":        func(t *rapid.T) { must(t, rollNow(l)) },
-			"clean":       func(*rapid.T) { clean(false) },
-			"clean again": func(*rapid.T) { clean(false) },
-			"time goes by": func(t *rapid.T) {
-				m.now = m.now.Add(time.Duration(rapid.IntRange(1, 70).Draw(t, "minutes")) * time.Minute)
-			},
-			"drop what is due": func(t *rapid.T) {
-				must(t, l.FindHorizons(context.Background(), CleanOptions{FirstDirty: m.cleaned, UpTo: m.cleaned, Now: m.now}))
-				if due, known := l.NextHorizon(m.cleaned); !known || due > m.now.UnixMilli() {
-					t.Skip()
-				}
-				clean(true)
-				if due, _ := l.NextHorizon(m.cleaned); due <= m.now.UnixMilli() {
-					t.Fatalf("something is still due at %d of %d", due, m.now.UnixMilli())
-				}
-			},
-			"restart": func(t *rapid.T) {
-				must(t, l.Close())
-				reopen(mem, OpenOptions{CleanShutdown: true})
-			},
-			"kill": func(t *rapid.T) {
-				point := l.RecoveryPoint()
-				must(t, l.abandon())
-				reopen(mem, OpenOptions{RecoveryPoint: rapid.Int64Range(0, point).Draw(t, "recovery point")})
-			},
-			"power cut": func(t *rapid.T) {
-				must(t, l.Flush())
-				point := l.RecoveryPoint()
-				image := mem.Crash(rand.New(rand.NewSource(rapid.Int64().Draw(t, "seed"))))
-				must(t, l.abandon())
-				reopen(image, OpenOptions{RecoveryPoint: rapid.Int64Range(0, point).Draw(t, "recovery point")})
-			},
-			"": func(t *rapid.T) { m.check(t, l) },
-		})
-	})
+	}
+	if got := l.FirstUnstableOffset(); got != unstable {
+		t.Fatalf("unstable from %d, want %d", got, unstable)
+	}
 }
 
 // lastSequence is the last sequence number of a producer.
 func (l *Log) lastSequence(pid int64) int32 {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.producers.byID[pid].lastSeq()
+	if p := l.producers.byID[pid]; p != nil {
+		return p.lastSeq()
+	}
+	return recordbatch.NoSequence
+}
+
+// producerOptions are those of a batch that goes on from what the log knows.
+func (m *cleanModel) producerOptions(l *Log, pid int64, transactional bool) recordbatch.BuildOptions {
+	o := recordbatch.NoProducer()
+	o.ProducerID, o.Transactional = pid, transactional
+	o.ProducerEpoch, o.BaseSequence = m.producer(pid)
+	if !m.truncated {
+		return o
+	}
+	o.BaseSequence = recordbatch.AddSequence(l.lastSequence(pid), 1)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if p := l.producers.byID[pid]; p != nil && p.epoch != o.ProducerEpoch {
+		o.BaseSequence = 0
+	}
+	return o
+}
+
+// word is one record, of a kind: a tombstone, one without a key, or a value.
+func (m *cleanModel) word(key, kind int) string {
+	m.appended++
+	w := fmt.Sprintf("%c=%d", 'a'+key, m.appended)
+	switch kind {
+	case 0, 1:
+		return w[:2] + "-"
+	case 2:
+		return w[1:]
+	}
+	return w
 }

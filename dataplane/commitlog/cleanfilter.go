@@ -3,6 +3,7 @@ package commitlog
 import (
 	"bytes"
 	"fmt"
+	"slices"
 
 	"penstock/dataplane/recordbatch"
 )
@@ -27,13 +28,16 @@ func (c *clean) batch(w *cleanWriter, b recordbatch.Batch, lastOfGroup bool) err
 			return err
 		}
 	} else if b.IsControl() {
-		discard = b.HasDeleteHorizon() // it got that when its transaction was empty
+		// It got that when its transaction was empty, see settleMarker.
+		discard = b.HasDeleteHorizon() && !slices.Contains(w.held, b.BaseOffset())
 	}
 	c.stats.BytesRead += int64(len(b))
 	if b.BaseOffset() >= c.end {
 		c.stats.RecordsRead += int64(b.Count())
 		c.stats.RecordsKept += int64(b.Count())
-		c.keeps(b)
+		if err := c.keeps(w, b, b); err != nil {
+			return err
+		}
 		return w.copy(b)
 	}
 	over := b.HasDeleteHorizon() && b.FirstTimestamp() <= c.nowMs
@@ -71,9 +75,14 @@ func (c *clean) batch(w *cleanWriter, b recordbatch.Batch, lastOfGroup bool) err
 		// The segment would get larger than a segment can be: a later clean may do it.
 		out = append(out[:start], b...)
 	}
-	c.keeps(b)
 	w.buf = out
 	written := recordbatch.Batch(out[start:])
+	if b.IsControl() && !discard {
+		settleMarker(written)
+	}
+	if err := c.keeps(w, b, written); err != nil {
+		return err
+	}
 	w.changed = w.changed || !bytes.Equal(written, b)
 	if (f.Tombstones > 0 || b.IsControl()) && written.HasDeleteHorizon() && written.LastOffset() < c.end {
 		w.seg.due = min(w.seg.due, written.FirstTimestamp())
@@ -81,10 +90,25 @@ func (c *clean) batch(w *cleanWriter, b recordbatch.Batch, lastOfGroup bool) err
 	return w.took(written)
 }
 
-// keeps notes that something of a data batch stays.
-func (c *clean) keeps(b recordbatch.Batch) {
-	if !c.o.HorizonsOnly && !b.IsControl() {
+// keeps notes that something of batch b stays, and what that is.
+func (c *clean) keeps(w *cleanWriter, b, written recordbatch.Batch) error {
+	switch {
+	case !c.o.HorizonsOnly && !b.IsControl():
 		c.txns.kept(b)
+	case c.o.HorizonsOnly && b.IsControl() && written.Count() > 0:
+		return w.markerStays(b.BaseOffset())
+	}
+	return nil
+}
+
+// settleMarker takes its delete horizon from a marker whose transaction still has data
+// here. A follower gets such a marker if its leader had removed the data that the
+// follower already had; the marker may go only after that has gone here, too. So what
+// is clean has horizons on markers of empty transactions only, and those that let go
+// what is due need not look for the data, which may lie in any segment before.
+func settleMarker(b recordbatch.Batch) {
+	if b.HasDeleteHorizon() {
+		b.ClearDeleteHorizon()
 	}
 }
 

@@ -137,10 +137,12 @@ type cleanWriter struct {
 	c       *clean
 	seg     *segment // its paths end in .cleaned
 	txns    txnIndex
-	buf     []byte // batches not yet in the file
-	flushed int64  // bytes in the file
-	grow    int64  // how much larger than the group it may get
-	changed bool   // it is not the same as the one segment that it stands for
+	old     []abortedTxn // with HorizonsOnly: entries of the segment being read whose markers come yet
+	held    []int64      // see segment.held
+	buf     []byte       // batches not yet in the file
+	flushed int64        // bytes in the file
+	grow    int64        // how much larger than the group it may get
+	changed bool         // it is not the same as the one segment that it stands for
 }
 
 func (c *clean) newWriter(group []*segment) (*cleanWriter, error) {
@@ -211,13 +213,35 @@ func (w *cleanWriter) write() error {
 	return nil
 }
 
-func (w *cleanWriter) addTxn(t abortedTxn) error { return w.txns.append(t) }
-
-// copyTxns takes over the transaction index of a segment.
-func (w *cleanWriter) copyTxns(s *segment) error {
+// markersOf gives the entries of the transaction index, and the markers that must stay.
+func (s *segment) markersOf() (txns []abortedTxn, held []int64, err error) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
-	return s.txns.each(w.addTxn)
+	err = s.txns.each(func(t abortedTxn) error { txns = append(txns, t); return nil })
+	return txns, s.held, err
+}
+
+// aborts is the number of entries in the transaction index.
+func (s *segment) aborts() int {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return s.txns.count
+}
+
+func (w *cleanWriter) addTxn(t abortedTxn) error { return w.txns.append(t) }
+
+// markerStays takes over the entry of a marker that was written as it stands, from the
+// old segment's index, and drops those of markers before it that are gone: an entry
+// without its marker would hide all that the producer writes later, up to its next abort.
+func (w *cleanWriter) markerStays(offset int64) error {
+	for len(w.old) > 0 && w.old[0].last <= offset {
+		t := w.old[0]
+		w.old = w.old[1:]
+		if t.last == offset {
+			return w.addTxn(t)
+		}
+	}
+	return nil
 }
 
 // finish makes all of it durable but its names.

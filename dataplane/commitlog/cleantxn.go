@@ -73,10 +73,11 @@ func (t *cleanTxns) marker(b recordbatch.Batch) (empty bool, err error) {
 		delete(t.committed, id)
 		return empty, nil
 	}
-	a := t.aborted[id]
+	a, stray := t.aborted[id], t.committed[id]
 	delete(t.aborted, id)
+	delete(t.committed, id)
 	if a == nil || !a.kept {
-		return true, nil
+		return !stray, nil // data that no index entry tells of must keep its marker all the more
 	}
 	if t.retained != nil {
 		return false, t.retained(a.txn)

@@ -1,6 +1,7 @@
 package commitlog
 
 import (
+	"context"
 	"log/slog"
 	"math"
 	"time"
@@ -81,6 +82,9 @@ type OpenOptions struct {
 	LogStartOffset int64
 	Now            func() time.Time // nil = time.Now
 	Logger         *slog.Logger     // nil = discard
+	// Context ends a recovery early, with its error: to the next start that is a crash.
+	// Nil: it runs to its end.
+	Context context.Context
 	// Background runs work that no caller waits for, the flush after a roll: nil = a
 	// goroutine, which Close waits for. Tests choose the moment, but not at once: a lock
 	// is held.

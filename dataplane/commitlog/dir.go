@@ -38,11 +38,13 @@ type Dir struct {
 
 	mu     sync.Mutex           // also keeps two writers of one checkpoint apart
 	marked map[string]time.Time // -delete folders of this life, by path
+	back   bool                 // the marker that was found is to be put back
 	closed bool
 }
 
-// OpenDir makes the folder if missing, takes its lock file, reads and removes the
-// clean shutdown marker, and removes half-written temporary files.
+// OpenDir makes the folder if missing, takes its lock file, reads the clean shutdown
+// marker, and removes half-written temporary files. The marker stays until Claim: what
+// ends a start before that has changed nothing.
 func OpenDir(fsys vfs.FS, path string) (*Dir, error) {
 	if err := vfs.MkdirAllDurable(fsys, path); err != nil {
 		return nil, storageErr("mkdir", path, err)
@@ -66,15 +68,35 @@ func (d *Dir) prepare() error {
 	for _, e := range es {
 		if e.Name == cleanShutdownFile {
 			d.clean = true
-		} else if e.Dir || !strings.HasSuffix(e.Name, ".tmp") {
+		}
+		if e.Dir || !strings.HasSuffix(e.Name, ".tmp") {
 			continue
 		}
 		if err := removeIfThere(d.fs, filepath.Join(d.path, e.Name)); err != nil {
 			return err
 		}
 	}
+	return nil
+}
+
+// Claim removes the clean shutdown marker, before the first log is opened.
+func (d *Dir) Claim() error {
+	if !d.clean {
+		return nil
+	}
+	if err := removeIfThere(d.fs, filepath.Join(d.path, cleanShutdownFile)); err != nil {
+		return err
+	}
 	// The marker must not come back when this life ends in a power cut.
 	return storageErr("sync", d.path, d.fs.SyncDir(d.path))
+}
+
+// GiveBack says that since Claim nothing has come to a log, and that those which were
+// opened have been closed without error: Close puts a marker back that Claim has removed.
+func (d *Dir) GiveBack() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.back = d.clean
 }
 
 // Path is the folder.
@@ -208,6 +230,7 @@ func (d *Dir) Close(clean bool) error {
 		return nil
 	}
 	d.closed = true
+	clean = clean || d.back
 	d.mu.Unlock()
 	var err error
 	if clean {

@@ -38,6 +38,10 @@ func TestDirKeepsItsFilesAcrossLives(t *testing.T) {
 
 	d, err = OpenDir(vfs.OS, path)
 	must(t, err)
+	if !d.CleanShutdown() || !vfs.Exists(vfs.OS, path+"/"+cleanShutdownFile) {
+		t.Error("clean shutdown marker not seen, or taken before a log is opened")
+	}
+	must(t, d.Claim())
 	if !d.CleanShutdown() || vfs.Exists(vfs.OS, path+"/"+cleanShutdownFile) {
 		t.Error("clean shutdown marker not taken")
 	}
@@ -54,9 +58,30 @@ func TestDirKeepsItsFilesAcrossLives(t *testing.T) {
 	must(t, d.Close(false))
 	d, err = OpenDir(vfs.OS, path)
 	must(t, err)
-	defer d.Close(false)
 	if d.CleanShutdown() {
 		t.Error("an unclean end counts as clean")
+	}
+	must(t, d.Claim())
+	d.GiveBack() // it had none
+	must(t, d.Close(false))
+	d, err = OpenDir(vfs.OS, path)
+	must(t, err)
+	if d.CleanShutdown() {
+		t.Error("a folder that was not clean is so after a start that was called off")
+	}
+	must(t, d.Close(true))
+	for range 2 {
+		d, err = OpenDir(vfs.OS, path)
+		must(t, err)
+		must(t, d.Claim())
+		d.GiveBack()
+		must(t, d.Close(false))
+	}
+	d, err = OpenDir(vfs.OS, path)
+	must(t, err)
+	defer d.Close(false)
+	if !d.CleanShutdown() {
+		t.Error("a folder was clean, and is not after starts that were called off")
 	}
 }
 

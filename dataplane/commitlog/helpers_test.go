@@ -25,8 +25,8 @@ type tb interface {
 }
 
 func must(t tb, err error) {
-	t.Helper()
 	if err != nil {
+		t.Helper() // costs a walk of the stack
 		t.Fatalf("%v", err)
 	}
 }

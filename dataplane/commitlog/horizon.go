@@ -2,6 +2,8 @@ package commitlog
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"math"
 
 	"penstock/dataplane/recordbatch"
@@ -41,9 +43,10 @@ func (l *Log) NextHorizon(firstDirty int64) (ms int64, known bool) {
 	return ms, known
 }
 
-// FindHorizons reads the segments below o.FirstDirty that nobody has looked at since
-// the log was opened: Kafka's format keeps horizons in the batches only. It can be
-// stopped as a clean can.
+// FindHorizons reads the segments below o.FirstDirty if there are some that nobody has
+// looked at since the log was opened: Kafka's format keeps horizons in the batches only,
+// and what a marker ends may lie in any segment before it. It can be stopped as a clean
+// can.
 func (l *Log) FindHorizons(ctx context.Context, o CleanOptions) error {
 	ctx, end, err := l.beginClean(ctx)
 	if err != nil {
@@ -54,53 +57,77 @@ func (l *Log) FindHorizons(ctx context.Context, o CleanOptions) error {
 	if err != nil {
 		return err
 	}
+	if _, known := l.NextHorizon(o.FirstDirty); known {
+		return nil
+	}
+	c.txns = newCleanTxns()
 	segs := l.segments()
 	for _, s := range segs[:len(segs)-1] {
 		if s.base >= o.FirstDirty {
 			break
 		}
-		s.mu.RLock()
-		due := s.due
-		s.mu.RUnlock()
-		if due != dueUnknown {
-			continue
-		}
-		if due, err = c.firstDue(s); err != nil {
+		if err := c.firstDue(s); errors.Is(err, errGone) {
+			return fmt.Errorf("%w: a segment went away", ErrCleanAborted)
+		} else if err != nil {
 			return err
 		}
-		s.setDue(due)
 	}
 	return nil
 }
 
-// firstDue is the first horizon that something in the segment waits for.
-func (c *clean) firstDue(s *segment) (int64, error) {
+// firstDue notes the first horizon that something in the segment waits for, and which
+// markers have one though their transactions are not empty: a clean of ours leaves no
+// such (see settleMarker), but Kafka's does.
+func (c *clean) firstDue(s *segment) error {
 	due := int64(dueNever)
+	var held []int64
 	r, err := c.read(s, s.base)
 	if err != nil {
-		return 0, err
+		return err
 	}
 	defer r.close()
+	if err := c.follow(s, r.v.next); err != nil {
+		return err
+	}
 	for {
 		b, err := r.next()
-		if err != nil || b == nil {
-			return due, err
+		if err != nil {
+			return err
+		}
+		if b == nil {
+			break
+		}
+		waits := false
+		if b.IsControl() {
+			empty, err := c.txns.marker(b)
+			if err != nil {
+				return err
+			}
+			if waits = empty; !empty && b.HasDeleteHorizon() {
+				held = append(held, b.BaseOffset())
+			}
+		} else {
+			c.txns.data(b)
+			c.txns.kept(b)
 		}
 		if !b.HasDeleteHorizon() || b.FirstTimestamp() >= due || b.LastOffset() >= c.o.FirstDirty {
 			continue
 		}
-		waits := b.IsControl()
-		if !waits {
+		if !b.IsControl() {
 			err = recordbatch.Entries(b, func(e *recordbatch.Entry) error {
 				waits = waits || e.Tombstone
 				return nil
 			})
-		}
-		if err != nil {
-			return 0, err
+			if err != nil {
+				return err
+			}
 		}
 		if waits {
 			due = b.FirstTimestamp()
 		}
 	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.due, s.held = due, held
+	return nil
 }

@@ -1,6 +1,7 @@
 package commitlog
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -57,8 +58,11 @@ func (l *Log) load(o OpenOptions) error {
 	if err != nil {
 		return err
 	}
-	l.listed = &listing{files: files}
-	defer func() { l.listed = nil }()
+	l.listed, l.opening = &listing{files: files}, o.Context
+	if l.opening == nil {
+		l.opening = context.Background()
+	}
+	defer func() { l.listed, l.opening = nil, nil }()
 	var eerr error
 	if l.epochs, eerr = loadEpochs(l.fs, l.dir); eerr != nil && !errors.Is(eerr, fs.ErrNotExist) {
 		if !errors.Is(eerr, errCheckpoint) {
@@ -351,6 +355,9 @@ func (l *Log) recoverSegment(s *segment, size int64, later []int64, safe int64, 
 	chunk := make([]byte, 64<<10)
 	var bad error
 	for s.size < size && bad == nil {
+		if err := l.opening.Err(); err != nil {
+			return false, err
+		}
 		h, n, err := sc.header(s.size)
 		if err == nil {
 			err = checkBatch(s, &sc, h, n, chunk)

@@ -1,6 +1,7 @@
 package commitlog
 
 import (
+	"context"
 	"errors"
 	"io/fs"
 	"log/slog"
@@ -45,15 +46,16 @@ type Log struct {
 	mu        sync.Mutex
 	cfg       Config
 	producers producers
-	replayed  int64         // while the log is opened: up to where producers goes
-	failed    error         // a failed write or sync that leaves the files in doubt
-	cuts      int           // number of truncations, so that a flush notices one
-	dirDirty  bool          // names were made that are not yet durable
-	unsynced  []string      // files written beside the log files and not yet synced
-	deleted   []deletedFile // wait for removal
-	stopClean func(error)   // ends the clean that runs, if one does
-	pauses    int           // while above 0 no clean begins
-	listed    *listing      // while the log is being opened
+	replayed  int64           // while the log is opened: up to where producers goes
+	failed    error           // a failed write or sync that leaves the files in doubt
+	cuts      int             // number of truncations, so that a flush notices one
+	dirDirty  bool            // names were made that are not yet durable
+	unsynced  []string        // files written beside the log files and not yet synced
+	deleted   []deletedFile   // wait for removal
+	stopClean func(error)     // ends the clean that runs, if one does
+	pauses    int             // while above 0 no clean begins
+	listed    *listing        // while the log is being opened
+	opening   context.Context // the same; OpenOptions.Context
 	// The segments and the end that a clean start found, with the snapshot for that end:
 	// while they are the same there is nothing to write at Close.
 	cleanSegs *[]*segment

@@ -153,9 +153,14 @@ func (ps *producers) end(b recordbatch.Batch, m marker) (t txn, ok bool) {
 		return txn{}, false
 	}
 	t = txn{producerID: id, first: p.txnFirst, last: b.BaseOffset()}
-	p.txnFirst = -1
-	ps.open = slices.DeleteFunc(ps.open, func(o txn) bool { return o.producerID == id })
+	ps.forget(t)
 	return t, true
+}
+
+// forget closes a transaction.
+func (ps *producers) forget(t txn) {
+	ps.byID[t.producerID].txnFirst = -1
+	ps.open = slices.DeleteFunc(ps.open, func(o txn) bool { return o.producerID == t.producerID })
 }
 
 func (ps *producers) get(id int64) *producer {

@@ -2,6 +2,7 @@ package commitlog
 
 import (
 	"errors"
+	"slices"
 
 	"penstock/dataplane/recordbatch"
 	"penstock/dataplane/vfs"
@@ -91,7 +92,7 @@ func (l *Log) readSnapshot(offset int64) (from int64, err error) {
 		}
 		if err == nil {
 			l.producers = *ps
-			return offsets[i], nil
+			return offsets[i], l.forgetEnded(offsets[i])
 		}
 		if !errors.Is(err, errSnapshot) {
 			return 0, storageErr("read", path, err)
@@ -102,6 +103,40 @@ func (l *Log) readSnapshot(offset int64) (from int64, err error) {
 		}
 	}
 	return first, nil
+}
+
+// forgetEnded closes the transactions that a snapshot as of offset calls open though they
+// are over: compaction may have removed all of a transaction that ended after the snapshot,
+// its marker, too. Replaying what is left would leave it open for ever, and readers of
+// committed data would wait for it. What is not decided is never compacted, and a marker
+// stays for as long as there is data, so that a transaction is over if nothing of it is
+// there, and begins with what is left of it. One that may have gone with the start of the
+// log is left open.
+func (l *Log) forgetEnded(offset int64) error {
+	for _, t := range slices.Clone(l.producers.open) {
+		if t.first < l.segments()[0].base {
+			continue
+		}
+		left := int64(-1)
+		err := l.walk(t.first, offset, func(_ *segment, h recordbatch.Batch, _, _ int64) error {
+			if h.ProducerID() != t.producerID || !h.IsTransactional() || h.IsControl() {
+				return nil
+			}
+			left = h.BaseOffset()
+			return errFound
+		})
+		if err != nil && !errors.Is(err, errFound) {
+			return err
+		}
+		if left == t.first {
+			continue
+		}
+		l.producers.forget(t)
+		if left >= 0 {
+			l.producers.begin(l.producers.byID[t.producerID], t.producerID, left)
+		}
+	}
+	return nil
 }
 
 // maxMarkerSize bounds what is read of a control batch: a marker has less than a

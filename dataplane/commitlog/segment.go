@@ -44,6 +44,7 @@ type segment struct {
 	firstTs   int64    // largest timestamp of the first batch; unknownTs before it is read
 	unindexed int      // bytes since the last index entry
 	due       int64    // when the first delete horizon in it passes, ms; dueUnknown, dueNever
+	held      []int64  // offsets of markers that must stay though they have a horizon, see firstDue
 	dirty     bool     // there are batches that are not yet synced
 	offsets   index
 	times     index

@@ -333,6 +333,49 @@ func TestTruncationMakesWhatFollowsDirtyAgain(t *testing.T) {
 	})
 }
 
+// A log that ends below its checkpointed recovery point counts as damaged, and what lies
+// above its end is not clean, whatever a batch was cut along with.
+func TestCheckpointsComeDownBeforeACut(t *testing.T) {
+	for _, all := range []bool{false, true} {
+		inBubble(t, func(r *rig) {
+			compacting(r)
+			r.lead(tpA, 1, 1)
+			for range 4 {
+				r.put(tpA, 2, "v")
+			}
+			p := r.m.Partition(tpA)
+			if err := errors.Join(p.log().Flush(), r.m.writeRecoveryPoints(r.dir)); err != nil {
+				t.Fatal(err)
+			}
+			p.cleaned = 5 // as by a map that was full within a batch
+			r.follow(tpA, 2, 2)
+			cut := false
+			r.hook(func(op vfs.Op, name string) error {
+				if cut || op != vfs.OpTruncate && !(op == vfs.OpRename && strings.Contains(name, ".log")) {
+					return nil
+				}
+				cut = true
+				at, err := r.dir.ReadCheckpoint(commitlog.RecoveryPointCheckpoint)
+				if err != nil || at[tpA] > 4 {
+					t.Errorf("the log is cut to 4 while its checkpoint says %d, %v", at[tpA], err)
+				}
+				return nil
+			})
+			err := p.TruncateTo(2, 5)
+			if all {
+				err = errors.Join(err, p.TruncateFullyAndStartAt(2, 4))
+			}
+			if err != nil || !cut || p.EndOffset() != 4 {
+				t.Fatalf("cut %v, end %d, %v", cut, p.EndOffset(), err)
+			}
+			at, err := r.dir.ReadCheckpoint(commitlog.CleanerCheckpoint)
+			if from, _, _ := p.cleanable(); err != nil || from != 4 || at[tpA] != 4 {
+				t.Errorf("clean up to %d, checkpointed %d, %v: the log ends at 4", from, at[tpA], err)
+			}
+		})
+	}
+}
+
 func TestDamagedCleanerCheckpointCostsACleanOnly(t *testing.T) {
 	inBubble(t, func(r *rig) {
 		compacting(r)

@@ -233,7 +233,12 @@ func (p *Partition) truncate(leaderEpoch int32, to func() int64) error {
 	// this replica led and wrote nothing; it has to go, or both sides would never agree.
 	var err error
 	if cut {
-		err = p.dirtyFrom(offset)
+		if err = p.dirtyFrom(offset); err == nil && p.log().RecoveryPoint() > offset {
+			// On disk before the cut: a log that ends below its checkpoint counts as damaged.
+			if err = p.log().LowerRecoveryPoint(offset); err == nil {
+				err = p.m.writeRecoveryPoints(p.dir())
+			}
+		}
 	}
 	if err == nil {
 		_, err = p.log().TruncateTo(offset)
@@ -266,6 +271,11 @@ func (p *Partition) TruncateFullyAndStartAt(leaderEpoch int32, offset int64) err
 	p.end, p.hw = offset, offset
 	p.state.Unlock()
 	err := p.dirtyFrom(offset)
+	if err == nil && p.log().RecoveryPoint() > 0 { // as in truncate
+		if err = p.log().LowerRecoveryPoint(0); err == nil {
+			err = p.m.writeRecoveryPoints(p.dir())
+		}
+	}
 	if err == nil {
 		err = p.log().TruncateFullyAndStartAt(offset)
 	}
@@ -282,7 +292,10 @@ func (p *Partition) truncated(offset int64, err error) error {
 	if err != nil {
 		return p.broken(err)
 	}
-	end := p.log().EndOffset() // below offset if a batch went whole
+	end := p.log().EndOffset() // below offset if a batch went whole, of which a part may have been clean
+	if err := p.dirtyFrom(end); err != nil {
+		return p.broken(err)
+	}
 	p.state.Lock()
 	p.end = end
 	p.setHighWatermark(min(p.hw, end))

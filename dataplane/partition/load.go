@@ -33,6 +33,9 @@ type checkpointed struct{ hw, recovery, start, cleaned map[TopicPartition]int64 
 // load opens the logs of all folders; an error if none of these can be used.
 func (m *Manager) load(ctx context.Context) error {
 	l := &loading{m: m, listings: map[*commitlog.Dir]commitlog.Listing{}, points: map[*commitlog.Dir]checkpointed{}}
+	if err := ctx.Err(); err != nil {
+		return err
+	}
 	for _, d := range m.cfg.Dirs {
 		if err := l.read(d); err != nil {
 			m.failDir(d, err)
@@ -56,6 +59,11 @@ func (m *Manager) load(ctx context.Context) error {
 	wg.Wait()
 	l.progress.done(m)
 	if ctx.Err() != nil {
+		for i, d := range m.cfg.Dirs {
+			if failed[i] == nil && !m.offline(d) && !m.hasDamaged(d) {
+				failed[i] = l.giveBack(d)
+			}
+		}
 		return errors.Join(append(failed, ctx.Err())...)
 	}
 	for i, err := range failed {
@@ -102,6 +110,25 @@ func (m *Manager) load(ctx context.Context) error {
 	return nil
 }
 
+// giveBack closes the logs of a folder when the start is called off. If it was clean,
+// so it is again: the logs that were opened have got nothing, and what the checkpoints
+// say, of those that were not, too, still holds.
+func (l *loading) giveBack(d *commitlog.Dir) error {
+	if !d.CleanShutdown() {
+		return nil
+	}
+	for _, p := range append(l.m.all(), l.doubles...) {
+		if p.dir() != d {
+			continue
+		}
+		if err := p.log().Close(); err != nil {
+			return fmt.Errorf("closing %s: %w", p.tp, err)
+		}
+	}
+	d.GiveBack()
+	return nil
+}
+
 // topics are those of all replicas that are here.
 func (l *loading) topics() []string {
 	topics := map[string]bool{}
@@ -129,7 +156,7 @@ func (l *loading) read(d *commitlog.Dir) error {
 		l.m.logger.Warn("folder belongs to no replica and is left alone", "path", path)
 	}
 	l.listings[d], l.points[d] = listing, checkpointed{hw, rp, ls, l.m.readCleaned(d)}
-	return nil
+	return d.Claim()
 }
 
 // checkpoint reads one of a folder's checkpoints. A damaged one counts as empty, as in
@@ -150,7 +177,7 @@ func (l *loading) open(ctx context.Context, d *commitlog.Dir) error {
 	errs := make([]error, len(all))
 	inParallel(l.m.cfg.RecoveryThreads, len(all), func(i int) {
 		if ctx.Err() == nil {
-			if err := l.openOne(d, all[i]); err != nil {
+			if err := l.openOne(ctx, d, all[i]); err != nil {
 				errs[i] = fmt.Errorf("%s: %w", all[i].TP, err)
 			}
 		}
@@ -172,17 +199,17 @@ func inParallel(threads, n int, do func(i int)) {
 	wg.Wait()
 }
 
-func (l *loading) openOne(d *commitlog.Dir, f commitlog.Folder) error {
+func (l *loading) openOne(ctx context.Context, d *commitlog.Dir, f commitlog.Folder) error {
 	m := l.m
 	tc := m.cfg.Topic(f.TP.Topic)
-	log, err := l.openLog(d, f, tc)
+	log, err := l.openLog(ctx, d, f, tc)
 	var id protocol.UUID
 	if err == nil {
 		if id, _, err = commitlog.ReadTopicID(m.cfg.FS, f.Path); err != nil {
 			_ = log.Abandon()
 		}
 	}
-	if err != nil && structural(err) {
+	if err != nil && ctx.Err() == nil && structural(err) {
 		l.damage(d, f.TP, err)
 		return nil
 	}
@@ -193,8 +220,10 @@ func (l *loading) openOne(d *commitlog.Dir, f commitlog.Folder) error {
 	p := newPartition(m, f.TP, d, log, l.points[d].hw[f.TP])
 	p.topicID = id
 	p.config.Store(&tc)
-	if at, ok := l.points[d].cleaned[f.TP]; ok {
+	if at, ok := l.points[d].cleaned[f.TP]; ok && at <= log.EndOffset() {
 		p.cleaned = at
+	} else if ok { // before more comes, which would pass for clean
+		m.logger.Warn("log was clean up to an offset that it does not have", "partition", f.TP.String(), "clean_up_to", at, "end", log.EndOffset())
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -208,10 +237,10 @@ func (l *loading) openOne(d *commitlog.Dir, f commitlog.Folder) error {
 	return nil
 }
 
-func (l *loading) openLog(d *commitlog.Dir, f commitlog.Folder, tc TopicConfig) (*commitlog.Log, error) {
+func (l *loading) openLog(ctx context.Context, d *commitlog.Dir, f commitlog.Folder, tc TopicConfig) (*commitlog.Log, error) {
 	at := l.points[d]
 	return l.m.openLog(d, f.Path, tc, commitlog.OpenOptions{
-		CleanShutdown: d.CleanShutdown(), RecoveryPoint: at.recovery[f.TP], LogStartOffset: at.start[f.TP], CleanedUpTo: at.cleaned[f.TP],
+		Context: ctx, CleanShutdown: d.CleanShutdown(), RecoveryPoint: at.recovery[f.TP], LogStartOffset: at.start[f.TP], CleanedUpTo: at.cleaned[f.TP],
 	})
 }
 
@@ -307,7 +336,7 @@ func (l *loading) future(p *Partition, d *commitlog.Dir, folder commitlog.Folder
 	if ok && id != p.topicID {
 		return d.MarkFolderDeleted(folder)
 	}
-	log, err := l.openLog(d, folder, *p.config.Load())
+	log, err := l.openLog(context.Background(), d, folder, *p.config.Load())
 	if err != nil {
 		return err
 	}

@@ -91,6 +91,13 @@ func (b Batch) IsControl() bool { return b.Attributes()&attrControl != 0 }
 // HasDeleteHorizon tells that FirstTimestamp is the delete horizon of KIP-534.
 func (b Batch) HasDeleteHorizon() bool { return b.Attributes()&attrDeleteHorizon != 0 }
 
+// ClearDeleteHorizon makes FirstTimestamp no more than what the records' times are
+// counted from; they stay what they were.
+func (b Batch) ClearDeleteHorizon() {
+	be.PutUint16(b[offAttributes:], uint16(b.Attributes()&^attrDeleteHorizon))
+	b.resetCRC()
+}
+
 // LastOffsetDelta is LastOffset - BaseOffset.
 func (b Batch) LastOffsetDelta() int32 { return int32(be.Uint32(b[offLastOffsetDelta:])) }
 

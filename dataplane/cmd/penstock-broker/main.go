@@ -6,7 +6,10 @@
 //
 // The second form only says what is wrong with the settings; the third is a
 // parent that starts the first and keeps it running.
-// SIGTERM and SIGINT stop the broker in order; its leaders are moved away first.
+// SIGTERM and SIGINT stop the broker in order, whether it serves or only starts; its
+// leaders are moved away first. The exit status is 0 after that, and 1 if the broker
+// cannot start, cannot go on, or has not stopped in order. A second signal ends it at
+// once.
 package main
 
 import (
@@ -30,7 +33,9 @@ func main() {
 	if len(args) > 0 && args[0] == "supervise" {
 		os.Exit(supervise.Main(args[1:], os.Stderr))
 	}
-	if err := run(args); err != nil {
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, os.Interrupt)
+	context.AfterFunc(ctx, stop) // a second signal ends the process at once
+	if err := run(ctx, args); err != nil {
 		fmt.Fprintln(os.Stderr, "penstock-broker:", err)
 		os.Exit(1)
 	}
@@ -48,7 +53,7 @@ func (o *overrides) Set(s string) error {
 	return nil
 }
 
-func run(args []string) error {
+func run(ctx context.Context, args []string) error {
 	flags := flag.NewFlagSet("penstock-broker", flag.ContinueOnError)
 	file := flags.String("config", "", "server.properties file")
 	check := flags.Bool("check", false, "only read the settings and say what is wrong with them")
@@ -76,9 +81,11 @@ func run(args []string) error {
 	for _, w := range cfg.Warnings() {
 		log.Warn(w)
 	}
-	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, os.Interrupt)
-	defer stop()
 	b, err := broker.Start(ctx, cfg, log)
+	if errors.Is(err, broker.ErrStopped) {
+		log.Info("stopped during the start", "at", err)
+		return nil
+	}
 	if err != nil {
 		return err
 	}
@@ -88,7 +95,6 @@ func run(args []string) error {
 	case err = <-b.Failed():
 		log.Error("stopping, since this broker cannot go on", "error", err)
 	}
-	stop() // a second signal ends the process at once
 	log.Info("stopping")
 	return errors.Join(err, b.Stop())
 }
