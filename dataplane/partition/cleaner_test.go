@@ -155,6 +155,7 @@ func TestLogIsCompactedByDirtyRatioOrByAge(t *testing.T) {
 		r.ratio = 0.5
 		r.log.MaxCompactionLag = 24 * time.Hour
 		r.restart()
+		time.Sleep(time.Second) // the cleaner has looked once
 		r.lead(tpA, 1, 1)
 		words := []string{}
 		for i := range 40 {
