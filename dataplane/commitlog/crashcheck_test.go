@@ -126,6 +126,10 @@ func (s *survivor) check(clean bool) {
 // of a batch and says of it, or of all before it, what is so.
 func checkIndexFiles(t tb, l *Log) {
 	t.Helper()
+	for _, s := range l.segments() { // a flush after a roll may be at work beside this
+		s.mu.RLock()
+		defer s.mu.RUnlock()
+	}
 	next := int64(-1)
 	for _, s := range l.segments() {
 		if s.base < next {

@@ -49,7 +49,7 @@ func (d *Dir) WriteMeta(m MetaProperties) error { return d.write(metaFile, forma
 func parseMeta(b []byte) (MetaProperties, error) {
 	m := MetaProperties{BrokerID: -1, Other: map[string]string{}}
 	version := ""
-	for line := range strings.Lines(string(b)) {
+	for line := range strings.FieldsFuncSeq(string(b), func(r rune) bool { return r == '\n' || r == '\r' }) { // as in Java, either ends a line
 		line = strings.TrimSpace(line)
 		if line == "" || line[0] == '#' || line[0] == '!' {
 			continue

@@ -241,6 +241,10 @@ func TestLogBehavesLikeAModel(t *testing.T) {
 func checkSegments(t *rapid.T, l *Log) {
 	checkIndexFiles(t, l)
 	segs := l.segments()
+	for _, s := range segs {
+		s.mu.RLock()
+		defer s.mu.RUnlock()
+	}
 	for i, s := range segs {
 		if s.size > int64(l.cfg.SegmentBytes) || s.offsets.count() > s.offsets.max || s.times.count() > s.times.max || i+1 == len(segs) && s.next-1-s.base > math.MaxInt32 {
 			t.Fatalf("segment %d: %d bytes, %d and %d index entries of %d and %d, ends at %d", s.base, s.size, s.offsets.count(), s.times.count(), s.offsets.max, s.times.max, s.next)

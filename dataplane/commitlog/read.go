@@ -2,7 +2,11 @@ package commitlog
 
 import (
 	"errors"
+	"fmt"
 
+	"github.com/twmb/franz-go/pkg/kerr"
+
+	"penstock/dataplane/recordbatch"
 	"penstock/dataplane/vfs"
 )
 
@@ -122,6 +126,9 @@ func (s *segment) read(from, maxBytes, upTo int64, minOne bool) (out Slice, past
 // passes limit (bytes in the file) nor touches the batch that holds upTo.
 func (v *view) stop(sc *scanner, out *Slice, limit, upTo int64) (end, last int64, err error) {
 	end, last = out.Pos+int64(out.Len), out.LastOffset
+	if v.next <= last {
+		return 0, 0, v.backwards(end, v.next, last)
+	}
 	if v.size <= limit && v.next <= upTo {
 		return v.size, v.next - 1, nil
 	}
@@ -131,11 +138,19 @@ func (v *view) stop(sc *scanner, out *Slice, limit, upTo int64) (end, last int64
 		if err != nil {
 			return 0, 0, err
 		}
+		if h.BaseOffset() <= last {
+			return 0, 0, v.backwards(end, h.BaseOffset(), last)
+		}
 		if h.LastOffset() >= upTo || end+n > limit {
-			return end, max(last, h.BaseOffset()-1), nil
+			return end, h.BaseOffset() - 1, nil
 		}
 		end += n
 		last = h.LastOffset()
 	}
 	return end, v.next - 1, nil
+}
+
+// backwards is the error for a damaged file, in which offset comes after last.
+func (v *view) backwards(pos, offset, last int64) error {
+	return fmt.Errorf("%s at %d: offset %d after %d: %w (%w)", v.file.Name(), pos, offset, last, recordbatch.ErrCorrupt, kerr.CorruptMessage)
 }

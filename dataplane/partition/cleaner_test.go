@@ -155,7 +155,7 @@ func TestLogIsCompactedByDirtyRatioOrByAge(t *testing.T) {
 		r.ratio = 0.5
 		r.log.MaxCompactionLag = 24 * time.Hour
 		r.restart()
-		time.Sleep(time.Second) // the cleaner has looked once
+		synctest.Wait() // the cleaner looks at the logs at once: not while they are written
 		r.lead(tpA, 1, 1)
 		words := []string{}
 		for i := range 40 {
