@@ -21,7 +21,12 @@ func (b *Broker) startMetrics(context.Context) error {
 			attribute.String("service.instance.id", strconv.Itoa(int(b.cfg.ID))),
 		},
 	})
-	b.onStop("metrics", r.Stop)
+	b.onStop("metrics", func(ctx context.Context) error {
+		if err := r.Stop(ctx); err != nil { // the collector's trouble; the broker stops as it should
+			b.log.Warn("metrics were not sent", "error", err)
+		}
+		return nil
+	})
 
 	var errs []error
 	gauge := func(name, unit, description string) metric.Int64Observable {

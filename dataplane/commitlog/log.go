@@ -85,6 +85,29 @@ func (l *Log) StartOffset() int64 { return l.start.Load() }
 // EndOffset is the offset of the next record (LEO).
 func (l *Log) EndOffset() int64 { return l.end.Load() }
 
+// BatchesEnd is the offset after the last batch on disk. It lies below EndOffset where a
+// truncation has cut inside a gap that compaction left, and is what a restart goes by.
+func (l *Log) BatchesEnd() int64 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	s := l.active()
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return s.next
+}
+
+// RaiseEnd moves the end up over offsets that hold nothing, as in the log that this one
+// is a copy of; a lower offset is ignored.
+func (l *Log) RaiseEnd(offset int64) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if err := l.usable(); err != nil {
+		return err
+	}
+	l.end.Store(max(l.end.Load(), offset))
+	return nil
+}
+
 // RecoveryPoint is the offset below which everything was synced to disk.
 func (l *Log) RecoveryPoint() int64 { return l.recovery.Load() }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"runtime/debug"
 	"sync"
 	"time"
@@ -130,6 +131,8 @@ type cleanJob struct {
 func (c *cleaner) pick() *cleanJob {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	maps.DeleteFunc(c.bad, func(p *Partition, _ error) bool { return c.deleted(p) })
+	maps.DeleteFunc(c.whole, func(p *Partition, _ bool) bool { return c.deleted(p) })
 	var best *cleanJob
 	for _, p := range c.m.all() {
 		if c.busy[p] || c.bad[p] != nil || !p.compacts() {
@@ -145,6 +148,8 @@ func (c *cleaner) pick() *cleanJob {
 	}
 	return best
 }
+
+func (c *cleaner) deleted(p *Partition) bool { return c.m.Partition(p.tp) != p }
 
 // compacts tells whether the replica's log is for the cleaner. While it is copied to
 // another folder it rests, or the copy could miss a tombstone that the record before

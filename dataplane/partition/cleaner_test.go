@@ -236,6 +236,42 @@ func TestCleanThatFailsTakesOnlyItsOwnLogOut(t *testing.T) {
 	}
 }
 
+func TestSpoiltLogIsLeftAloneUntilItsTopicIsDeleted(t *testing.T) {
+	inBubble(t, func(r *rig) {
+		compacting(r)
+		words := []string{"a=1", "a=2", "b=1", "b=2", "c=1", "c=2", "d=1", "d=2"}
+		r.lead(tpA, 1, 1)
+		p := r.m.Partition(tpA)
+		r.m.cleaner.mu.Lock()
+		r.m.cleaner.spoil(p, errors.New("spoilt"))
+		r.m.cleaner.whole[p] = true
+		r.m.cleaner.mu.Unlock()
+		r.putKeys(tpA, words...)
+		r.log.Compact = false // who looks at the cleaner meanwhile must not change what it does
+		r.m.UpdateTopicConfig(tpA.Topic)
+		r.m.CleanerStats()
+		r.log.Compact = true
+		r.m.UpdateTopicConfig(tpA.Topic)
+		time.Sleep(time.Minute)
+		if st := r.m.CleanerStats(); st.Cleans != 0 || st.Dirs["/data"].Uncleanable[tpA] == "" {
+			t.Fatalf("%+v", st)
+		}
+		wantErr(t, "deletion", r.stopReplica(tpA, 1, true), nil)
+		time.Sleep(time.Minute)
+		r.m.cleaner.mu.Lock()
+		if n := len(r.m.cleaner.bad) + len(r.m.cleaner.whole); n != 0 {
+			t.Errorf("%d entries of a deleted partition", n)
+		}
+		r.m.cleaner.mu.Unlock()
+		r.lead(tpA, 1, 1)
+		r.putKeys(tpA, words...)
+		time.Sleep(time.Minute)
+		if st := r.m.CleanerStats(); st.Cleans != 1 {
+			t.Errorf("its successor: %+v", st)
+		}
+	})
+}
+
 func TestFailedWriteOfACleanIsAFailureOfTheFolder(t *testing.T) {
 	inBubble(t, func(r *rig) {
 		compacting(r)

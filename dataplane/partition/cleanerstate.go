@@ -103,7 +103,6 @@ func (m *Manager) CleanerStats() CleanerStats {
 	defer c.mu.Unlock()
 	st := c.stats
 	st.Dirs = map[string]CleanerDir{}
-	here := map[*Partition]error{}
 	for _, p := range m.all() {
 		if p.gone() || !p.config.Load().Log.Compact {
 			continue
@@ -117,7 +116,6 @@ func (m *Manager) CleanerStats() CleanerStats {
 			d.MaxOverdue = max(d.MaxOverdue, state.Overdue)
 		}
 		if bad := c.bad[p]; bad != nil {
-			here[p] = bad
 			if d.Uncleanable == nil {
 				d.Uncleanable = map[TopicPartition]string{}
 			}
@@ -126,6 +124,5 @@ func (m *Manager) CleanerStats() CleanerStats {
 		}
 		st.Dirs[p.dir().Path()] = d
 	}
-	c.bad = here // deleted ones are forgotten
 	return st
 }

@@ -56,12 +56,15 @@ func (p *Partition) wants(f *future) bool {
 	return p.future == f && p.failed == nil
 }
 
-// discard ends a copying and removes what was copied.
+// discard ends a copying and removes what was copied. A copy that is just taking the
+// replica's place is left to do so: forgotten in the middle of it, its folder would keep
+// the replica's name.
 func (m *Manager) discard(p *Partition, f *future) {
+	f.mu.Lock()
 	if !p.detach(f) {
+		f.mu.Unlock()
 		return
 	}
-	f.mu.Lock()
 	_ = f.log.Abandon()
 	err := f.dir.MarkFolderDeleted(commitlog.Folder{TP: p.tp, Path: f.path})
 	f.mu.Unlock()
@@ -160,6 +163,12 @@ func (p *Partition) copySome(f *future, buf *[]byte) (n int, next progress, err 
 		return p.readFailed(cur, from, err)
 	}
 	defer s.Close()
+	if s.Len == 0 { // the replica was cut, or ends in a gap that compaction left
+		if cur.EndOffset() < end {
+			return 0, paused, nil
+		}
+		return 0, moved, f.log.RaiseEnd(end)
+	}
 	if s.Len > len(*buf) {
 		*buf = make([]byte, s.Len) // one batch, no larger than it was when it was taken in
 	}
@@ -315,7 +324,7 @@ func (p *Partition) promote(f *future, cur *commitlog.Log) (*commitlog.Log, erro
 			}
 		}
 	}
-	start, end := cur.StartOffset(), cur.EndOffset()
+	start, end, written := cur.StartOffset(), cur.EndOffset(), f.log.BatchesEnd()
 	if err := f.log.Close(); err != nil {
 		return nil, err
 	}
@@ -326,13 +335,16 @@ func (p *Partition) promote(f *future, cur *commitlog.Log) (*commitlog.Log, erro
 		return nil, err
 	}
 	log, err := m.openLog(f.dir, f.dir.PartitionPath(p.tp), *p.config.Load(), commitlog.OpenOptions{
-		CleanShutdown: true, RecoveryPoint: end, LogStartOffset: start,
+		CleanShutdown: true, RecoveryPoint: written, LogStartOffset: start,
 	})
 	if err != nil {
 		return nil, err
 	}
-	if log.EndOffset() != end || log.StartOffset() != start {
-		return nil, errors.Join(fmt.Errorf("copy of %s has %d..%d instead of %d..%d", p.tp, log.StartOffset(), log.EndOffset(), start, end), log.Abandon())
+	if log.EndOffset() == max(written, start) { // what is missing is a gap
+		err = log.RaiseEnd(end)
+	}
+	if err != nil || log.EndOffset() != end || log.StartOffset() != start {
+		return nil, errors.Join(err, fmt.Errorf("copy of %s has %d..%d instead of %d..%d", p.tp, log.StartOffset(), log.EndOffset(), start, end), log.Abandon())
 	}
 	return log, nil
 }

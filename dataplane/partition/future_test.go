@@ -4,8 +4,10 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"runtime"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -313,6 +315,59 @@ func TestMoveCanBeTurnedAndGivenUp(t *testing.T) {
 		}
 		resume()
 	})
+}
+
+// Whatever the call at which a move is turned back, one folder has the replica's name
+// afterwards, and the way to the other one is free.
+func TestMoveTurnedBackAtAnyMomentLeavesOneReplica(t *testing.T) {
+	turns := 0
+	for at := int64(1); ; at++ {
+		var n atomic.Int64
+		var counting atomic.Bool
+		var hook func()
+		over := false
+		inTwoDirs(t, func(op vfs.Op, _ string) bool {
+			if counting.Load() && op != vfs.OpRead && op != vfs.OpList && n.Add(1) == at {
+				hook()
+			}
+			return false
+		}, func(r *rig) {
+			r.sole(tpA, 1)
+			r.put(tpA, 10, "v")
+			want := r.content(tpA)
+			turned := make(chan error, 1)
+			hook = func() {
+				go func() { turned <- r.m.MoveReplica(tpA, "/one") }()
+				for range 1000 { // it comes as far as it can; where it waits for the mover nobody could tell
+					runtime.Gosched()
+				}
+			}
+			counting.Store(true)
+			wantErr(t, "move", r.m.MoveReplica(tpA, "/two"), nil)
+			synctest.Wait()
+			counting.Store(false)
+			if over = n.Load() < at; over {
+				return
+			}
+			turns++
+			wantErr(t, "back", <-turned, nil)
+			if current, future, _ := r.settled(tpA); len(current) != 1 || len(future) != 0 || current[0] != r.dirOf(tpA) {
+				t.Fatalf("turned back at call %d: replicas in %v, copies in %v, served from %s", at, current, future, r.dirOf(tpA))
+			}
+			for _, to := range []string{"/two", "/one"} {
+				wantErr(t, "move", r.m.MoveReplica(tpA, to), nil)
+				if current, future, _ := r.settled(tpA); fmt.Sprint(current, future) != "["+to+"] []" || r.content(tpA) != want {
+					t.Fatalf("turned back at call %d and sent to %s: %v, %v", at, to, current, future)
+				}
+			}
+		})
+		if over || t.Failed() {
+			break
+		}
+	}
+	if turns < 30 {
+		t.Errorf("only %d moments", turns)
+	}
 }
 
 func TestDeleteRecordsWaitsForTheCopy(t *testing.T) {

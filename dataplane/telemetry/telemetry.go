@@ -56,11 +56,18 @@ func Start(c Config) *Reporter {
 // Meter is where instruments are made.
 func (r *Reporter) Meter() metric.Meter { return r.meters.Meter("penstock/dataplane") }
 
-// Stop sends a last report and ends. ctx bounds the sending.
+// lastReport is what the report of a stop may take: what stops has more to do than to
+// wait for a collector.
+const lastReport = time.Second
+
+// Stop sends a last report and ends, in a second at most. The error is that the report
+// did not arrive.
 func (r *Reporter) Stop(ctx context.Context) error {
 	if r.sdk == nil {
 		return nil
 	}
+	ctx, cancel := context.WithTimeout(ctx, lastReport)
+	defer cancel()
 	if err := r.sdk.Shutdown(ctx); err != nil && !errors.Is(err, sdk.ErrReaderShutdown) {
 		return fmt.Errorf("last report of metrics: %w", err)
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"io"
 	"log/slog"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"testing"
@@ -122,6 +123,38 @@ func TestCollectorThatIsAwayDelaysNothing(t *testing.T) {
 	}
 	if ctx.Err() != nil {
 		t.Error("stopping waited for the collector")
+	}
+}
+
+func TestCollectorThatNeverAnswersHoldsAStopUpForASecond(t *testing.T) {
+	silent, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer silent.Close()
+	for what, interval := range map[string]time.Duration{"with a report under way": 20 * time.Millisecond, "with the last one": time.Hour} {
+		r := start(t, "http://"+silent.Addr().String()+"/v1/metrics", interval)
+		measured := make(chan struct{}, 1)
+		_, err := r.Meter().Int64ObservableGauge("penstock.test", metric.WithInt64Callback(func(context.Context, metric.Int64Observer) error {
+			select {
+			case measured <- struct{}{}:
+			default:
+			}
+			return nil
+		}))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if interval < time.Hour {
+			<-measured
+		}
+		began := time.Now()
+		if err := r.Stop(t.Context()); err == nil {
+			t.Errorf("%s: the last report cannot have arrived", what)
+		}
+		if took := time.Since(began); took > 5*time.Second {
+			t.Errorf("%s: stopping took %v", what, took)
+		}
 	}
 }
 
