@@ -28,7 +28,7 @@ func (o InZooKeeper) Properties() []string {
 	return append([]string{
 		fmt.Sprintf("broker.id=%d", o.ID), "log.dirs=" + strings.Join(o.LogDirs, ","),
 		fmt.Sprintf("listeners=PLAINTEXT://127.0.0.1:%d", o.Port),
-		"zookeeper.connect=" + o.Connect, "zookeeper.session.timeout.ms=3000",
+		"zookeeper.connect=" + o.Connect, "zookeeper.session.timeout.ms=6000",
 		"inter.broker.protocol.version=3.9", "group.initial.rebalance.delay.ms=0",
 		"offsets.topic.replication.factor=1", "transaction.state.log.replication.factor=1", "transaction.state.log.min.isr=1",
 	}, o.Settings...)
