@@ -66,10 +66,8 @@ func TestSnapshotDoesNotOpenATransactionThatIsCompactedAway(t *testing.T) {
 			put(t, l, "z=1") // 7
 			l.SetHighWatermark(l.EndOffset())
 			cleaned := cleanAt(t, l, 0, at(0)).End
-			now := at(0)
 			if c.drop {
-				now = at(hour)
-				letGo(t, l, cleaned, now)
+				letGo(t, l, cleaned, at(hour))
 			}
 			must(t, l.Flush())
 			must(t, l.abandon())
