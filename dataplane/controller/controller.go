@@ -100,6 +100,7 @@ func (c *Controller) Start(ctx context.Context) error {
 	case <-first:
 		return nil
 	case <-ctx.Done():
+		c.Stop()
 		return ctx.Err()
 	}
 }
