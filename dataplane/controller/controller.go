@@ -73,8 +73,8 @@ func New(cfg Config) (*Controller, error) {
 // Start takes part in the election. The broker must be registered, and its hook
 // for new sessions (which registers it again) must have been added before: the
 // controller adds its own, which comes after it. Start returns when the first
-// election is over, whoever has won it; with ctx's error if it takes longer, in
-// which case the controller goes on trying and must be stopped.
+// election is over, whoever has won it; if ctx ends before, the controller is
+// stopped and ctx's error returned.
 func (c *Controller) Start(ctx context.Context) error {
 	if c.started.Swap(true) {
 		return errors.New("controller: started twice")
