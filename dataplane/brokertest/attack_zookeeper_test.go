@@ -185,11 +185,14 @@ func TestFrozenControllerComesBackAsAZombie(t *testing.T) {
 	if zombies.ErrorCode == 0 { // it lost its place only after the answer, or passed it on: then it must be true
 		c.AwaitWhole("made-by-a-zombie", 10*time.Second)
 	}
-	for _, n := range c.Brokers {
-		m := ask[*kmsg.MetadataResponse](dialBroker(t, n.Addr), metadataFor(12))
-		if m.ControllerID == old || len(m.Brokers) != 3 {
-			t.Errorf("broker %d sees controller %d and %d brokers", n.ID, m.ControllerID, len(m.Brokers))
-		}
+	for _, n := range c.Brokers { // the zombie registers anew first, and is told of the cluster after that
+		Await(t, 10*time.Second, fmt.Sprintf("broker %d knowing all others and the controller", n.ID), func() error {
+			m := ask[*kmsg.MetadataResponse](dialBroker(t, n.Addr), metadataFor(12))
+			if m.ControllerID == old || len(m.Brokers) != 3 {
+				return fmt.Errorf("it sees controller %d and %d brokers", m.ControllerID, len(m.Brokers))
+			}
+			return nil
+		})
 	}
 	l.goesOn(500, 60*time.Second)
 	l.end(t)
