@@ -39,11 +39,11 @@ func (h *Handler) produce(r *listener.Request) {
 		bad = kerr.TransactionalIDAuthorizationFailed
 	}
 	resp := &x.resp
-	resp.Topics = again(resp.Topics, len(req.Topics))
+	resp.Topics = protocol.Again(resp.Topics, len(req.Topics))
 	for i := range req.Topics {
 		t, rt := &req.Topics[i], &resp.Topics[i]
 		rt.Topic = t.Topic
-		rt.Partitions = again(rt.Partitions, len(t.Partitions))
+		rt.Partitions = protocol.Again(rt.Partitions, len(t.Partitions))
 		x.size += len(t.Partitions)
 		err := bad
 		if err == nil && !h.authorize(r, kmsg.ACLOperationWrite, kmsg.ACLResourceTypeTopic, t.Topic) {

@@ -58,7 +58,7 @@ func (h *Handler) fetch(r *listener.Request) {
 	parts := session.Parts()
 	x := newFetching(h, r, session)
 	x.follower, x.readCommitted = follower, req.IsolationLevel == 1 && !follower
-	x.answers = again(x.answers, len(parts))
+	x.answers = protocol.Again(x.answers, len(parts))
 	for i := range parts {
 		p := &parts[i]
 		x.answers[i] = protocol.NewFetchPartition(p.Partition)

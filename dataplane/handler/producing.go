@@ -74,13 +74,3 @@ func (x *producing) done(results []partition.AppendResult) {
 	x.h, x.r, x.resp.Brokers = nil, nil, nil
 	producings.Put(x)
 }
-
-// again is s with n elements, which keep what they hold.
-func again[T any](s []T, n int) []T {
-	if n <= cap(s) {
-		return s[:n]
-	}
-	more := make([]T, n)
-	copy(more, s[:cap(s)])
-	return more
-}

@@ -49,13 +49,13 @@ func readProduce(r *kmsg.ProduceRequest, version int16, body []byte) error {
 	}
 	r.Acks = w.i16()
 	r.TimeoutMillis = w.i32()
-	r.Topics = again(r.Topics, w.count())
+	r.Topics = Again(r.Topics, w.count())
 	for i := range r.Topics {
 		t := &r.Topics[i]
 		if name, _ := w.text(2); t.Topic != string(name) { // does not allocate
 			t.Topic = string(name)
 		}
-		t.Partitions = again(t.Partitions, w.count())
+		t.Partitions = Again(t.Partitions, w.count())
 		for j := range t.Partitions {
 			p := &t.Partitions[j]
 			p.Partition = w.i32()
@@ -71,8 +71,8 @@ func readProduce(r *kmsg.ProduceRequest, version int16, body []byte) error {
 	return nil
 }
 
-// again is s with n elements, which keep what they hold.
-func again[T any](s []T, n int) []T {
+// Again is s with n elements, which keep what they hold: to use their memory once more.
+func Again[T any](s []T, n int) []T {
 	if n <= cap(s) {
 		return s[:n]
 	}
