@@ -179,11 +179,8 @@ func (m *Manager) retain() {
 		if p.gone() {
 			continue
 		}
-		n, err := p.log().DeleteOldSegments(now, p.HighWatermark())
-		if err != nil {
+		if _, err := p.log().DeleteOldSegments(now, p.HighWatermark()); err != nil {
 			_ = p.broken(err)
-		} else if n > 0 {
-			m.logger.Info("deleted old segments", "partition", p.tp.String(), "segments", n, "start", p.log().StartOffset())
 		}
 	}
 }
