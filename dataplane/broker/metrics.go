@@ -28,16 +28,11 @@ func (b *Broker) startMetrics(context.Context) error {
 		return nil
 	})
 
-	var errs []error
-	gauge := func(name, unit, description string) metric.Int64Observable {
-		g, err := r.Meter().Int64ObservableGauge(name, metric.WithUnit(unit), metric.WithDescription(description))
-		errs = append(errs, err)
-		return g
-	}
-	replicas := gauge("penstock.partition.count", "{partition}", "Partitions that have a replica here.")
-	leaders := gauge("penstock.partition.leaders", "{partition}", "Partitions that are led here.")
-	bytes := gauge("penstock.log.size", "By", "Size of all logs.")
-	_, err := r.Meter().RegisterCallback(func(_ context.Context, o metric.Observer) error {
+	in := &instruments{meter: r.Meter()}
+	replicas := in.gauge("penstock.partition.count", "{partition}", "Partitions that have a replica here.")
+	leaders := in.gauge("penstock.partition.leaders", "{partition}", "Partitions that are led here.")
+	bytes := in.gauge("penstock.log.size", "By", "Size of all logs.")
+	in.read(func(_ context.Context, o metric.Observer) error {
 		var n, led, size int64
 		for _, p := range b.partitions.Partitions() {
 			n++
@@ -51,5 +46,37 @@ func (b *Broker) startMetrics(context.Context) error {
 		o.ObserveInt64(bytes, size)
 		return nil
 	}, replicas, leaders, bytes)
-	return errors.Join(append(errs, err, b.cleanerMetrics(r.Meter()))...)
+	return errors.Join(in.err, b.cleanerMetrics(r.Meter()))
+}
+
+// instruments makes those of one part and keeps their errors together.
+type instruments struct {
+	meter metric.Meter
+	err   error
+}
+
+func (in *instruments) keep(err error) { in.err = errors.Join(in.err, err) }
+
+func (in *instruments) gauge(name, unit, description string) metric.Int64Observable {
+	g, err := in.meter.Int64ObservableGauge(name, metric.WithUnit(unit), metric.WithDescription(description))
+	in.keep(err)
+	return g
+}
+
+func (in *instruments) counter(name, unit, description string) metric.Int64Observable {
+	c, err := in.meter.Int64ObservableCounter(name, metric.WithUnit(unit), metric.WithDescription(description))
+	in.keep(err)
+	return c
+}
+
+func (in *instruments) fraction(name, unit, description string) metric.Float64Observable {
+	g, err := in.meter.Float64ObservableGauge(name, metric.WithUnit(unit), metric.WithDescription(description))
+	in.keep(err)
+	return g
+}
+
+// read has the instruments filled in by f whenever a report is made.
+func (in *instruments) read(f metric.Callback, of ...metric.Observable) {
+	_, err := in.meter.RegisterCallback(f, of...)
+	in.keep(err)
 }
