@@ -46,18 +46,20 @@ func startPlaced(c *Cluster, topic string, partitions int32) (l *placed, stop fu
 		kgo.ProduceRequestTimeout(5*time.Second), kgo.RequestTimeoutOverhead(2*time.Second), kgo.MetadataMinAge(100*time.Millisecond), kgo.MaxBufferedRecords(2000))
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
-	c.t.Cleanup(func() { cancel(); <-done })
+	c.t.Cleanup(cancel)
 	pad := strings.Repeat("pad ", 40)
 	go func() {
 		defer close(done)
 		for i := 0; ctx.Err() == nil; i++ {
 			key := fmt.Sprintf("%09d", i)
-			cl.Produce(ctx, &kgo.Record{Key: []byte(key), Value: []byte(pad + key)}, func(r *kgo.Record, err error) {
+			// Not with ctx: a record that is called off is on the wire all the same, and
+			// its answer would come after stop.
+			cl.Produce(context.Background(), &kgo.Record{Key: []byte(key), Value: []byte(pad + key)}, func(r *kgo.Record, err error) {
 				l.mu.Lock()
 				defer l.mu.Unlock()
 				if err == nil {
 					l.at[r.Partition][r.Offset] = key
-				} else if ctx.Err() == nil {
+				} else if !errors.Is(err, kgo.ErrClientClosed) {
 					c.t.Errorf("record %s was given up: %v", key, err)
 				}
 			})
@@ -66,7 +68,13 @@ func startPlaced(c *Cluster, topic string, partitions int32) (l *placed, stop fu
 			}
 		}
 	}()
-	return l, func() { cancel(); <-done }
+	return l, func() {
+		cancel()
+		<-done
+		if err := cl.Flush(context.Background()); err != nil {
+			c.t.Fatalf("not everything was answered: %v", err)
+		}
+	}
 }
 
 // replicaRecords reads the keys of a replica's files by their offsets.
