@@ -13,6 +13,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -132,6 +133,12 @@ func plane(pkg string) string {
 
 func goFiles(t *testing.T) []string {
 	t.Helper()
+	return slices.DeleteFunc(ourFiles(t), func(f string) bool { return !strings.HasSuffix(f, ".go") })
+}
+
+// ourFiles are those that are not built, fetched or git's.
+func ourFiles(t *testing.T) []string {
+	t.Helper()
 	var files []string
 	err := filepath.WalkDir(".", func(path string, d fs.DirEntry, err error) error {
 		if err != nil {
@@ -140,7 +147,7 @@ func goFiles(t *testing.T) []string {
 		if d.IsDir() && path != "." && (strings.HasPrefix(d.Name(), ".") || d.Name() == "bin") {
 			return filepath.SkipDir
 		}
-		if strings.HasSuffix(path, ".go") {
+		if d.Type().IsRegular() {
 			files = append(files, path)
 		}
 		return nil
@@ -186,6 +193,20 @@ func TestFilesStayReadable(t *testing.T) {
 		}
 		if n := bytes.Count(b, []byte("\n")); n > limit {
 			t.Errorf("%s has %d lines, the limit is %d: split it by concern", f, n, limit)
+		}
+	}
+}
+
+// A merge that was committed half done shows in documents, too, which no compiler reads.
+func TestNoConflictMarkIsLeft(t *testing.T) {
+	mark := regexp.MustCompile(`(?m)^(<{7}|>{7}|\|{7})( |$)`)
+	for _, f := range ourFiles(t) {
+		b, err := os.ReadFile(f)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if at := mark.FindIndex(b); at != nil {
+			t.Errorf("%s:%d: left of a merge", f, 1+bytes.Count(b[:at[0]], []byte("\n")))
 		}
 	}
 }

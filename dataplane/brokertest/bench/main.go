@@ -87,6 +87,7 @@ type step struct {
 	run   func(ctx context.Context, o options, t *target, f figures) error
 }
 
+// run reports what was measured before an error, too: a quarter of an hour's work.
 func run(ctx context.Context, o options, only string) error {
 	var all []*contestant
 	for _, c := range []*contestant{{name: "kafka", start: startKafka}, {name: "penstock", start: startPenstock}} {
@@ -95,6 +96,13 @@ func run(ctx context.Context, o options, only string) error {
 		}
 	}
 	floor := &contestant{name: "floor", start: startFloor}
+	defer func() {
+		r := results{}
+		for _, c := range append(all, floor) {
+			r[c.name] = c.rows
+		}
+		report(os.Stdout, r)
+	}()
 	if o.single {
 		// Each start is of a new broker; the last ones stay for the loads.
 		for range o.rounds - 1 {
@@ -116,11 +124,6 @@ func run(ctx context.Context, o options, only string) error {
 			return err
 		}
 	}
-	r := results{}
-	for _, c := range append(all, floor) {
-		r[c.name] = c.rows
-	}
-	report(os.Stdout, r)
 	return nil
 }
 

@@ -37,6 +37,9 @@ func startKafka(ctx context.Context, _ options, dir string, brokers int) (*targe
 	}
 	t := &target{started: all[0].Started, dir: dir, stop: func() (err error) {
 		for _, b := range all {
+			// Its files go anyway, and of three controllers the last two wait in vain for
+			// a quorum to let them go.
+			b.Kill()
 			err = errors.Join(err, b.Stop())
 		}
 		return err
