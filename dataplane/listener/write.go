@@ -78,6 +78,9 @@ type writing struct {
 
 	err error
 	try func(fd uintptr) bool // method step
+
+	oneByte [1]byte // for probe
+	probed  [1][]byte
 }
 
 // step writes as much as the socket takes without waiting; false if that is
@@ -159,6 +162,7 @@ func (c *Conn) writeBytes(b []byte, flags int, w *writing) error {
 func (c *Conn) sendFile(src int, r Chunk, w *writing) error {
 	w.bytes, w.src, w.pos, w.left = nil, src, r.Pos, r.Len
 	before := w.file
+	w.ahead()
 	err := c.progress(w)
 	c.l.stats.sendfileBytes.Add(w.file - before)
 	return err
