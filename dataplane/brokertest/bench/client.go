@@ -130,7 +130,7 @@ func createTopic(t *target, topic string, partitions int32, config map[string]st
 // awaitLeading waits until the leader serves the partition: metadata may be ahead
 // of the replica.
 func awaitLeading(addr, topic string, partition int32) error {
-	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(20 * time.Millisecond) {
+	for deadline := time.Now().Add(readyWithin); ; time.Sleep(5 * time.Millisecond) {
 		_, err := endOffset(addr, topic, partition)
 		if err == nil || time.Now().After(deadline) {
 			return err
@@ -195,6 +195,9 @@ func (c *conn) metadata(topic string) (*kmsg.MetadataResponse, error) {
 	return resp.(*kmsg.MetadataResponse), nil
 }
 
+// readyWithin is also what a follower some GB behind may take.
+const readyWithin = 3 * time.Minute
+
 // awaitMetadata polls, since metadata has no event to wait for.
 func awaitMetadata(addr, topic string, ready func(*kmsg.MetadataResponse) bool) error {
 	c, err := dial(addr)
@@ -202,7 +205,7 @@ func awaitMetadata(addr, topic string, ready func(*kmsg.MetadataResponse) bool) 
 		return err
 	}
 	defer c.Close()
-	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(20 * time.Millisecond) {
+	for deadline := time.Now().Add(readyWithin); ; time.Sleep(5 * time.Millisecond) {
 		m, err := c.metadata(topic)
 		if err != nil {
 			return err
@@ -211,7 +214,7 @@ func awaitMetadata(addr, topic string, ready func(*kmsg.MetadataResponse) bool) 
 			return nil
 		}
 		if time.Now().After(deadline) {
-			return fmt.Errorf("broker %s has not got ready within 30 s (topic %q)", addr, topic)
+			return fmt.Errorf("broker %s has not got ready within %v (topic %q)", addr, readyWithin, topic)
 		}
 	}
 }

@@ -33,6 +33,7 @@ func main() {
 	flag.BoolVar(&o.cluster, "cluster", true, "measure three brokers, too")
 	flag.BoolVar(&o.single, "single", true, "measure one broker")
 	flag.Float64Var(&o.backlog, "backlog", 4, "GB that the consumer far behind has before it; 0 leaves the scenario out")
+	flag.Float64Var(&o.behind, "behind", 2, "GB that a follower has to catch up with")
 	partitions := flag.Bool("partitions", false, "measure one broker with many partitions instead: start, memory, files, idle CPU")
 	only := flag.String("only", "", "measure only one make: kafka or penstock")
 	floor := flag.String(strings.TrimPrefix(floorFlag, "-"), "", "be the server that is the machine's floor, in this folder; the bench starts it itself")
@@ -66,6 +67,7 @@ type options struct {
 	single       bool
 	cluster      bool
 	backlog      float64
+	behind       float64
 }
 
 // starter brings up that many brokers in a folder.

@@ -102,13 +102,13 @@ var clusterSteps = []step{
 	}},
 	{warm: 3, run: func(ctx context.Context, o options, t *target, f figures) error {
 		r, err := produce(ctx, t, load{topic: topic, requests: int(o.produceBytes / 4 / (perBatch * recordSize)), records: perBatch, acks: -1})
-		f["3 brokers, RF 3, acks=all: produce"] = r.mbs
-		f["3 brokers: produce, CPU of all"] = r.cpuPerGB
+		f[clusterRate] = r.mbs
+		f[clusterCPU] = r.cpuPerGB
 		f["3 brokers: produce, p99"] = r.p99
 		return err
 	}},
 	{warm: 2, run: func(ctx context.Context, o options, t *target, f figures) (err error) {
-		f["3 brokers: end to end at 1,000 records/s, p50"], f["3 brokers: end to end at 1,000 records/s, p99"], err = endToEnd(ctx, t, 1000, -1, o.latency)
+		f["3 brokers: end to end at 1,000 records/s, p50"], f[clusterLatency], err = endToEnd(ctx, t, 1000, -1, o.latency)
 		return err
 	}},
 	{once: true, run: func(ctx context.Context, _ options, t *target, f figures) error {
@@ -128,6 +128,7 @@ var clusterSteps = []step{
 		f["3 brokers: memory of the largest (RSS after the load)"], err = t.rss()
 		return err
 	}},
+	{once: true, run: catchUp},
 }
 
 func pause(ctx context.Context, d time.Duration) error {

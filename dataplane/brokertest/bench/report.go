@@ -34,13 +34,15 @@ var rows = []struct {
 	{"tail beside one far behind, p50", "ms", false},
 	{"the one far behind reads", "MB/s", true},
 	{"of that from disk", "%", false},
-	{"3 brokers, RF 3, acks=all: produce", "MB/s", true},
-	{"3 brokers: produce, CPU of all", "s/GB", false},
+	{clusterRate, "MB/s", true},
+	{clusterCPU, "s/GB", false},
 	{"3 brokers: produce, p99", "ms", false},
 	{"3 brokers: end to end at 1,000 records/s, p50", "ms", false},
-	{"3 brokers: end to end at 1,000 records/s, p99", "ms", false},
+	{clusterLatency, "ms", false},
 	{"3 brokers: idle CPU of all", "% of a core", false},
 	{"3 brokers: memory of the largest (RSS after the load)", "MB", false},
+	{"3 brokers: a follower far behind catches up", "MB/s", true},
+	{"the same: CPU of all", "s/GB", false},
 }
 
 // Rows that targets speak of.
@@ -51,6 +53,10 @@ const (
 	singleCPU   = "produce single, broker CPU"
 	tailAlone   = "tail at 1,000 records/s alone, p99"
 	tailBeside  = "tail beside one far behind, p99"
+
+	clusterRate    = "3 brokers, RF 3, acks=all: produce"
+	clusterCPU     = "3 brokers: produce, CPU of all"
+	clusterLatency = "3 brokers: end to end at 1,000 records/s, p99"
 )
 
 // targets bound a row of ours by the same row of another, or by another row of
@@ -69,6 +75,9 @@ var targets = []struct {
 	{row: fetchCPU, than: "floor", limit: 1.7},
 	{row: singleCPU, than: "kafka", limit: 0.35},
 	{row: tailBeside, than: "penstock", thanRow: tailAlone, limit: 1.5},
+	{row: clusterRate, than: "kafka", limit: 2.5, atLeast: true},
+	{row: clusterCPU, than: "kafka", limit: 0.40},
+	{row: clusterLatency, than: "kafka", limit: 0.35},
 }
 
 // results are the figures of all rounds, by contestant.

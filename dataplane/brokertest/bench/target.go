@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 
@@ -23,12 +24,20 @@ import (
 // target is a running cluster under measurement, of one broker or several.
 type target struct {
 	addrs   []string
-	pids    []int
+	pids    []int         // 0 while it is down
 	dir     string        // holds the logs
 	floor   bool          // not a broker, see floor.go
 	started time.Duration // of the first broker: from exec to its first answer
 	stop    func() error
+
+	// down stops the broker of that place in order; up starts it again and says how
+	// long its first answer took.
+	down func(i int) error
+	up   func(ctx context.Context, i int) (time.Duration, error)
 }
+
+// restartLimit bounds the stop and the start of one broker of either make.
+const restartLimit = 3 * time.Minute
 
 func startKafka(ctx context.Context, _ options, dir string, brokers int) (*target, error) {
 	all, err := apache.StartCluster(ctx, dir, brokers)
@@ -47,6 +56,15 @@ func startKafka(ctx context.Context, _ options, dir string, brokers int) (*targe
 	for _, b := range all {
 		t.addrs, t.pids = append(t.addrs, b.Addr), append(t.pids, b.PID())
 	}
+	t.down = func(i int) error {
+		t.pids[i] = 0
+		return all[i].Down(restartLimit)
+	}
+	t.up = func(ctx context.Context, i int) (time.Duration, error) {
+		err := all[i].Up(ctx, restartLimit)
+		t.pids[i] = all[i].PID()
+		return all[i].Started, err
+	}
 	return t, nil
 }
 
@@ -58,20 +76,37 @@ func startPenstock(ctx context.Context, o options, dir string, brokers int) (_ *
 		return nil, err
 	}
 	var free ports.Pool
-	var cmds []*exec.Cmd
-	t := &target{dir: dir, stop: func() (err error) {
-		for _, c := range cmds {
-			_ = c.Process.Signal(syscall.SIGTERM)
+	var homes []string
+	var cmds []*exec.Cmd // nil while it is down
+	t := &target{dir: dir}
+	t.down = func(i int) error {
+		c := cmds[i]
+		cmds[i], t.pids[i] = nil, 0
+		_ = c.Process.Signal(syscall.SIGTERM)
+		kill := time.AfterFunc(restartLimit, func() { _ = c.Process.Kill() })
+		defer kill.Stop()
+		return c.Wait()
+	}
+	t.up = func(ctx context.Context, i int) (took time.Duration, err error) {
+		cmds[i], took, err = launchPenstock(ctx, o.broker, homes[i], t.addrs[i])
+		if cmds[i] != nil {
+			t.pids[i] = cmds[i].Process.Pid
 		}
-		for _, c := range cmds {
-			kill := time.AfterFunc(20*time.Second, func() { _ = c.Process.Kill() })
-			err = errors.Join(err, c.Wait())
-			kill.Stop()
+		return took, err
+	}
+	t.stop = func() error {
+		errs := make([]error, len(cmds))
+		var wg sync.WaitGroup
+		for i, c := range cmds { // all at once
+			if c != nil {
+				wg.Go(func() { errs[i] = t.down(i) })
+			}
 		}
+		wg.Wait()
 		zk.Stop()
 		free.Release()
-		return err
-	}}
+		return errors.Join(errs...)
+	}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, t.stop())
@@ -92,17 +127,14 @@ func startPenstock(ctx context.Context, o options, dir string, brokers int) (_ *
 		if err := os.WriteFile(propertiesOf(home), []byte(text), 0o600); err != nil {
 			return nil, err
 		}
-		cmd, took, err := launchPenstock(ctx, o.broker, home, addr)
-		if cmd != nil {
-			cmds = append(cmds, cmd)
-		}
+		homes, cmds, t.addrs, t.pids = append(homes, home), append(cmds, nil), append(t.addrs, addr), append(t.pids, 0)
+		took, err := t.up(ctx, id)
 		if err != nil {
 			return nil, err
 		}
 		if id == 0 {
 			t.started = took
 		}
-		t.addrs, t.pids = append(t.addrs, addr), append(t.pids, cmd.Process.Pid)
 	}
 	return t, nil
 }
@@ -147,9 +179,12 @@ func (t *target) whole() error {
 	return nil
 }
 
-// cpu is the user and system time that the brokers have used.
+// cpu is the user and system time that the brokers which are up have used.
 func (t *target) cpu() (sum time.Duration, err error) {
 	for _, pid := range t.pids {
+		if pid == 0 {
+			continue
+		}
 		d, perr := processCPU(pid)
 		sum, err = sum+d, errors.Join(err, perr)
 	}
