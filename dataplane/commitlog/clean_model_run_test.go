@@ -216,6 +216,10 @@ func TestCompactionBehavesLikeAModel(t *testing.T) {
 				}
 				r.later = nil
 			},
+			"look for times": func(t *rapid.T) { m.checkLookups(t, any(t).l) },
+			"read from everywhere": func(t *rapid.T) {
+				m.checkReads(t, any(t).l, rapid.SampledFrom([]int{1, 150, 400, 1 << 20}).Draw(t, "most"))
+			},
 			"follow":       follow,
 			"follow again": follow,
 			"restart":      func(t *rapid.T) { any(t).restart(t) },

@@ -185,6 +185,82 @@ func (m *cleanModel) check(t tb, l *Log, leader bool) {
 	}
 }
 
+// checkLookups asks for the first record of each time, and the latest one, from every
+// offset on: what a search that starts there finds is what the records say.
+func (m *cleanModel) checkLookups(t tb, l *Log) {
+	t.Helper()
+	var recs []kv // those of markers too
+	for b, err := range recordbatch.Split(readAll(t, l, l.StartOffset(), l.EndOffset(), 1)) {
+		must(t, err)
+		must(t, recordbatch.Records(b, func(r recordbatch.Record) error {
+			recs = append(recs, kv{offset: r.Offset, ts: r.Timestamp})
+			return nil
+		}))
+	}
+	for start := l.StartOffset(); start <= l.EndOffset(); start++ {
+		for _, at := range recs {
+			for _, ts := range []int64{at.ts, at.ts + 1} {
+				want := hit{}
+				for _, r := range recs {
+					if r.offset >= start && r.ts >= ts {
+						want = hit{offset: r.offset, timestamp: r.ts, ok: true}
+						break
+					}
+				}
+				if got, err := l.firstAtOrAfter(ts, start); got != want || err != nil {
+					t.Fatalf("first at or after %d from offset %d is %+v, %v; want %+v of %v", ts, start, got, err, want, recs)
+				}
+			}
+		}
+		want := hit{timestamp: -1}
+		for _, r := range recs {
+			if r.offset >= start && r.ts > want.timestamp {
+				want = hit{offset: r.offset, timestamp: r.ts, ok: true}
+			}
+		}
+		if got, err := l.latestFrom(start); got != want && (got.ok || want.ok) || err != nil {
+			t.Fatalf("the latest from offset %d is %+v, %v; want %+v of %v", start, got, err, want, recs)
+		}
+	}
+}
+
+// checkReads reads from every offset to every other: the batches that lie there, whole,
+// and no further.
+func (m *cleanModel) checkReads(t tb, l *Log, most int) {
+	t.Helper()
+	type part struct{ first, last int64 }
+	var parts []part
+	for b, err := range recordbatch.Split(readAll(t, l, l.StartOffset(), l.EndOffset(), 1<<20)) {
+		must(t, err)
+		parts = append(parts, part{b.BaseOffset(), b.LastOffset()})
+	}
+	for from := l.StartOffset(); from <= l.EndOffset(); from++ {
+		next := slices.IndexFunc(parts, func(p part) bool { return p.last >= from })
+		for upTo := from; upTo <= l.EndOffset(); upTo++ {
+			s, err := l.Read(from, most, upTo, true)
+			must(t, err)
+			p := make([]byte, s.Len)
+			_, err = s.ReadInto(p)
+			must(t, err)
+			n := 0
+			for b, err := range recordbatch.Split(p) {
+				must(t, err)
+				if want := parts[next+n]; b.BaseOffset() != want.first || b.LastOffset() != want.last || b.LastOffset() >= upTo {
+					t.Fatalf("read of %d to %d has batch %d..%d, want %+v", from, upTo, b.BaseOffset(), b.LastOffset(), want)
+				}
+				n++
+			}
+			if s.Len > most && n > 1 || n == 0 && next >= 0 && parts[next].last < upTo {
+				t.Fatalf("read of %d to %d has %d batches, %d bytes, of %+v", from, upTo, n, s.Len, parts)
+			}
+			if n > 0 && (s.LastOffset < parts[next+n-1].last || next+n < len(parts) && s.LastOffset >= parts[next+n].first) {
+				t.Fatalf("read of %d to %d says that it goes to %d, of %+v", from, upTo, s.LastOffset, parts)
+			}
+			s.Close()
+		}
+	}
+}
+
 // checkNewest: the newest record of a key stays, but for a tombstone whose time is over.
 func (m *cleanModel) checkNewest(t tb, have map[int64]kv, seen []kv) {
 	t.Helper()

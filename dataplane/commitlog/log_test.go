@@ -46,6 +46,36 @@ func TestTimeLookupFindsTheFirstRecordInLogOrder(t *testing.T) {
 	}
 }
 
+func TestLatestRecordIsFoundThoughALaterOneIsBelowTheStart(t *testing.T) {
+	for _, codec := range []recordbatch.Codec{recordbatch.CodecNone, recordbatch.CodecGzip} {
+		l, fsys := newLog(t, Config{IndexIntervalBytes: -1})
+		o := recordbatch.NoProducer()
+		o.Codec = codec
+		appendTo(t, l, mkBatch(o, 90, 20, 30), 3)
+		appendTo(t, l, mkBatch(o, 40), 4)
+		appendTo(t, l, mkBatch(o, 10), 4)
+		must(t, rollNow(l))
+		appendTo(t, l, mkBatch(o, 40, 5), 5)
+		f := func(start, offset, timestamp int64, epoch int32) {
+			t.Helper()
+			_, err := l.IncrementStartOffset(start)
+			must(t, err)
+			if o, ts, e, found, err := l.MaxTimestampOffset(); o != offset || ts != timestamp || e != epoch || found != (offset >= 0) || err != nil {
+				t.Errorf("%s, from %d: (%d, %d, %d, %v), %v; want (%d, %d, %d)", codec, start, o, ts, e, found, err, offset, timestamp, epoch)
+			}
+		}
+		f(0, 0, 90, 3)
+		f(1, 3, 40, 4) // in the middle of the batch with the latest
+		must(t, l.Close())
+		l = openTest(t, fsys, Config{IndexIntervalBytes: -1}, OpenOptions{CleanShutdown: true, LogStartOffset: 1})
+		f(1, 3, 40, 4)
+		f(4, 5, 40, 5)
+		f(6, 6, 5, 5)
+		f(7, -1, -1, -1)
+		must(t, l.Close())
+	}
+}
+
 func TestEpochEndsFollowTheDefinition(t *testing.T) {
 	l, fsys := newLog(t, Config{})
 	if e, o := l.EndOffsetForEpoch(0); e != -1 || o != -1 {

@@ -1,7 +1,9 @@
 package commitlog
 
 import (
+	"cmp"
 	"errors"
+	"slices"
 
 	"penstock/dataplane/recordbatch"
 )
@@ -13,21 +15,10 @@ func (l *Log) OffsetForTimestamp(ts, upTo int64) (offset, timestamp int64, epoch
 	return l.lookup(func(start int64) (hit, error) { return l.firstAtOrAfter(ts, start) }, upTo)
 }
 
-// MaxTimestampOffset finds the first record that has the log's largest timestamp;
-// found is false for a log without timestamps.
+// MaxTimestampOffset finds the first record that has the largest timestamp of all from the
+// log's start on; found is false for a log without timestamps.
 func (l *Log) MaxTimestampOffset() (offset, timestamp int64, epoch int32, found bool, err error) {
-	return l.lookup(func(start int64) (hit, error) {
-		largest := int64(-1)
-		for _, s := range l.segments() {
-			s.mu.RLock()
-			largest = max(largest, s.maxTs)
-			s.mu.RUnlock()
-		}
-		if largest < 0 {
-			return hit{}, nil
-		}
-		return l.firstAtOrAfter(largest, start)
-	}, l.end.Load())
+	return l.lookup(l.latestFrom, l.end.Load())
 }
 
 // hit is a record found by its timestamp.
@@ -61,6 +52,67 @@ func (l *Log) firstAtOrAfter(ts, start int64) (hit, error) {
 		}
 	}
 	return hit{}, nil
+}
+
+// latestFrom finds the first record with the largest timestamp from offset start on. Nearly
+// always it is where the segment with the largest one says.
+func (l *Log) latestFrom(start int64) (best hit, err error) {
+	type bound struct {
+		s    *segment
+		most int64
+	}
+	var bounds []bound
+	segs := l.segments()
+	for _, s := range segs[find(segs, start):] {
+		s.mu.RLock()
+		most := s.maxTs
+		s.mu.RUnlock()
+		if most >= 0 {
+			bounds = append(bounds, bound{s, most})
+		}
+	}
+	slices.SortStableFunc(bounds, func(a, b bound) int { return cmp.Compare(b.most, a.most) })
+	for _, b := range bounds {
+		if best.ok && b.most < best.timestamp {
+			break
+		}
+		h, err := b.s.firstAtOrAfter(b.most, start)
+		if err == nil && !h.ok { // that one lies below start, or compaction has removed it
+			h, err = b.s.latestFrom(start)
+		}
+		if err != nil {
+			return hit{}, err
+		}
+		if h.ok && (!best.ok || h.timestamp > best.timestamp || h.timestamp == best.timestamp && h.offset < best.offset) {
+			best = h
+		}
+	}
+	return best, nil
+}
+
+// latestFrom goes by the batches of one segment from offset start on.
+func (s *segment) latestFrom(start int64) (best hit, err error) {
+	v, err := s.pinForTime(0, start)
+	if err != nil || v.file == nil {
+		return hit{}, err
+	}
+	defer v.ref.release()
+	sc := newScanner(v.file, v.size)
+	defer sc.close()
+	best.timestamp = recordbatch.NoTimestamp
+	for pos := v.from; pos < v.size; {
+		h, n, err := sc.header(pos)
+		if err != nil {
+			return hit{}, err
+		}
+		if h.LastOffset() >= start && h.MaxTimestamp() > best.timestamp {
+			if err := latestInBatch(&v, pos, n, start, &best); err != nil {
+				return hit{}, err
+			}
+		}
+		pos += n
+	}
+	return best, nil
 }
 
 // firstAtOrAfter searches one segment from offset start on. An entry of the time
@@ -135,4 +187,18 @@ func searchBatch(v *view, pos, length, ts, start int64) (h hit, err error) {
 		err = nil
 	}
 	return h, err
+}
+
+// latestInBatch looks for a record in one batch that is later than best.
+func latestInBatch(v *view, pos, length, start int64, best *hit) error {
+	b, err := readBatch(v.file, pos, length)
+	if err != nil {
+		return err
+	}
+	return recordbatch.Records(b, func(r recordbatch.Record) error {
+		if r.Timestamp > best.timestamp && r.Offset >= start {
+			*best = hit{offset: r.Offset, timestamp: r.Timestamp, epoch: b.LeaderEpoch(), ok: true}
+		}
+		return nil
+	})
 }
