@@ -214,7 +214,7 @@ func (l *Log) loadSegments(bases []int64, o OpenOptions) error {
 			}
 		}
 		// A power cut may have taken the end of a segment and left the next one.
-		if !torn && len(later) > 0 && (s.next > later[0] || rebuild && s.next < later[0] && !l.holeBefore(s, later[0], o)) {
+		if !torn && len(later) > 0 && (s.next > later[0] || rebuild && s.next < later[0] && !l.holeBefore(s, later[0], safe, o)) {
 			torn = true
 			if s.next < safe {
 				return damaged(s.path(logSuffix), s.next, fmt.Errorf("the next segment begins at %d: %w", later[0], recordbatch.ErrCorrupt))
@@ -241,12 +241,14 @@ func (l *Log) loadSegments(bases []int64, o OpenOptions) error {
 // holeBefore tells whether the offsets between the end of a segment and the next one
 // are missing for a good reason: Kafka's compaction may remove the last batches of a
 // segment (ours leaves their header), which lies below its checkpoint then, but for a
-// clean that was killed before it could write that. Above it a hole is taken for the
-// end of a segment that a power cut has taken: to keep what follows would be to lose
-// records between others, which no leader ever sends again. A jump that no segment
-// could hold was made by a follower.
-func (l *Log) holeBefore(s *segment, next int64, o OpenOptions) bool {
-	return next <= o.CleanedUpTo || next-s.next > math.MaxInt32/2
+// clean that was killed before it could write that. Such a one is known by what is
+// missing below offset safe: that was on disk, and no crash has taken it; and what
+// compaction puts in its place was on disk, all of it, before it got its name.
+// Above that a hole is taken for the end of a segment that a power cut has taken: to
+// keep what follows would be to lose records between others, which no leader ever sends
+// again. A jump that no segment could hold was made by a follower.
+func (l *Log) holeBefore(s *segment, next, safe int64, o OpenOptions) bool {
+	return next <= o.CleanedUpTo || next-s.next > math.MaxInt32/2 || l.cfg.Compact && s.next < safe
 }
 
 // dropBases removes segments behind a torn one.

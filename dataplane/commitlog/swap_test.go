@@ -149,10 +149,20 @@ func TestSwapOfASplitThatIsNotWholeGoes(t *testing.T) {
 // leaves no hole there.
 func TestHolesThatKafkaLeavesBetweenSegmentsAreNotTakenForALostEnd(t *testing.T) {
 	for _, x := range []struct {
-		compact bool
-		upTo    int64
-		whole   bool
-	}{{true, 4, true}, {true, 0, false}, {false, 4, true}, {false, 0, false}} {
+		name     string
+		compact  bool
+		upTo     int64 // the cleaner's checkpoint
+		recovery int64
+		want     string // none: the log cannot be used
+	}{
+		{"cleaned", true, 5, 0, "2:a=2 5:b=4"},
+		{"cleaned, and the policy changed", false, 5, 0, "2:a=2 5:b=4"},
+		{"a lost end, or killed before the cleaner's checkpoint", true, 0, 0, "2:a=2"},
+		{"a lost end that was not flushed", true, 0, 3, "2:a=2"},
+		{"killed before the cleaner's checkpoint, the missing batch had been flushed", true, 0, 4, "2:a=2 5:b=4"},
+		{"a lost end", false, 0, 0, "2:a=2"},
+		{"an end is missing that was flushed", false, 0, 4, ""},
+	} {
 		fsys := vfs.NewMem()
 		cfg := compacted
 		cfg.Compact = x.compact
@@ -160,9 +170,10 @@ func TestHolesThatKafkaLeavesBetweenSegmentsAreNotTakenForALostEnd(t *testing.T)
 		put(t, l, "a=1")
 		put(t, l, "b=1")
 		put(t, l, "a=2")
-		info := put(t, l, "b=2")
+		put(t, l, "b=2")
+		info := put(t, l, "b=3")
 		must(t, rollNow(l))
-		put(t, l, "b=3")
+		put(t, l, "b=4")
 		must(t, l.Flush())
 		// What a clean of Kafka would leave of the first segment: its third batch.
 		s := l.segments()[0]
@@ -178,15 +189,20 @@ func TestHolesThatKafkaLeavesBetweenSegmentsAreNotTakenForALostEnd(t *testing.T)
 		}
 		must(t, l.abandon())
 		must(t, vfs.WriteFileAtomic(fsys, filepath.Join(dir, "00000000000000000000.log"), left))
-		l = openTest(t, fsys, cfg, OpenOptions{CleanedUpTo: x.upTo})
-		want := "2:a=2 4:b=3"
-		if !x.whole {
-			want = "2:a=2"
-		}
-		if info.LastOffset != 3 {
+		// The recovery point lies in the first segment: it alone is read through.
+		l, err = Open(fsys, dir, cfg, OpenOptions{CleanedUpTo: x.upTo, RecoveryPoint: x.recovery})
+		if info.LastOffset != 4 {
 			t.Fatal(info)
 		}
-		wantRecords(t, l, want)
+		if x.want == "" {
+			if err == nil {
+				t.Errorf("%s: the log is opened, and ends at %d", x.name, l.EndOffset())
+			}
+			continue
+		}
+		must(t, err)
+		t.Log(x.name)
+		wantRecords(t, l, x.want)
 		must(t, l.abandon())
 	}
 }
