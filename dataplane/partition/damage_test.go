@@ -43,6 +43,7 @@ const (
 	offline                   // the replica cannot be used, and says so
 	unreadable                // it is there but for the damaged batch, which readers are told
 	hole                      // as in Kafka, nobody notices the missing segment
+	visible                   // as in Kafka, nobody notices the missing index: readers of committed data get what was aborted
 )
 
 // TestDamagedFilesHarmTheirReplicaOnly damages a folder on the real disk in every way
@@ -82,6 +83,10 @@ func TestDamagedFilesHarmTheirReplicaOnly(t *testing.T) {
 			logs, _ := filepath.Glob(filepath.Join(dir, victim.String(), "*.log"))
 			return strings.TrimSuffix(logs[(i+len(logs))%len(logs)], ".log") + suffix
 		}
+	}
+	aborts := func(dir string) string {
+		all, _ := filepath.Glob(filepath.Join(dir, victim.String(), "*.txnindex"))
+		return all[0]
 	}
 	snapshot := func(dir string) string {
 		all, _ := filepath.Glob(filepath.Join(dir, victim.String(), "*.snapshot"))
@@ -128,6 +133,12 @@ func TestDamagedFilesHarmTheirReplicaOnly(t *testing.T) {
 		{"time index empty", seg(1, ".timeindex"), empty, whole, whole, "rebuilding a segment"},
 		{"time index missing", seg(1, ".timeindex"), gone, whole, whole, "rebuilding a segment"},
 		{"time index, a folder in its place", seg(1, ".timeindex"), folder, offline, offline, "is a directory"},
+		{"transaction index flipped", aborts, first, whole, whole, "rebuilding a segment"},
+		{"transaction index, an offset flipped", aborts, end, whole, whole, ""}, // too far a look is not too short a one
+		{"transaction index cut", aborts, half, whole, whole, "rebuilding a segment"},
+		{"transaction index empty", aborts, empty, visible, visible, ""},
+		{"transaction index missing", aborts, gone, visible, visible, ""},
+		{"transaction index, a folder in its place", aborts, folder, offline, offline, "is a directory"},
 		{"snapshot flipped", snapshot, middle, whole, whole, "bad producer snapshot"},
 		{"snapshot empty", snapshot, empty, whole, whole, "bad producer snapshot"},
 		{"snapshot cut", snapshot, half, whole, whole, "bad producer snapshot"},
@@ -246,7 +257,7 @@ func checkDamage(t *testing.T, dir string, want outcome) string {
 	}
 	n, err := readable(p.Log())
 	switch {
-	case want == whole && (n != damageBatches || err != nil),
+	case (want == whole || want == visible) && (n != damageBatches || err != nil),
 		want == cut && (n < damageFlushed || n >= damageBatches || err != nil || p.Log().EndOffset() != int64(n)),
 		want == hole && (n < damageFlushed || n >= damageBatches || err != nil),
 		want == unreadable && (!errors.Is(err, kerr.CorruptMessage) || p.Log().EndOffset() != damageBatches):
@@ -256,6 +267,18 @@ func checkDamage(t *testing.T, dir string, want outcome) string {
 		t.Fatalf("looking for a time: %v", err)
 	}
 	r.lead(victim, 5, 1)
+	for _, at := range damageAborts {
+		seen, err := p.Log().AbortedTransactions(int64(at), int64(at)+1)
+		known := len(seen) == 1 && seen[0] == commitlog.AbortedTransaction{ProducerID: 8, FirstOffset: int64(at)}
+		switch {
+		case want == visible && at == damageAborts[0]:
+			if len(seen) > 0 || err != nil {
+				t.Errorf("transaction aborted at %d: %v, %v, and its index is gone", at, seen, err)
+			}
+		case at+1 < n && !known || err != nil:
+			t.Errorf("transaction aborted at %d: %v, %v", at, seen, err)
+		}
+	}
 	if want == unreadable {
 		wantErr(t, "fetch of the damaged batch", r.fetch(-1, from(victim, int64(n))).Err, kerr.CorruptMessage)
 	}
@@ -297,9 +320,23 @@ func readable(l *commitlog.Log) (n int, err error) {
 	return n, nil
 }
 
+// damageAborts are where the aborted transactions are, of a record and a marker each: one
+// in an old segment, one in what was not flushed.
+var damageAborts = []int{11, 51}
+
 func damageBatch(i int) []byte {
 	o := recordbatch.NoProducer()
 	o.ProducerID, o.ProducerEpoch, o.BaseSequence = 9, 0, int32(i)
+	for n, at := range damageAborts {
+		switch {
+		case i == at:
+			o.ProducerID, o.BaseSequence, o.Transactional = 8, int32(n), true
+		case i == at+1:
+			return txnMarkerAt(0, 8, true)
+		case i > at:
+			o.BaseSequence -= 2
+		}
+	}
 	b, err := recordbatch.Build(o, []recordbatch.Record{{Timestamp: 1_700_000_000_000 + int64(i), Value: fmt.Appendf(nil, "record %d of some length", i)}})
 	if err != nil {
 		panic(err)
