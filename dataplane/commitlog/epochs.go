@@ -21,13 +21,15 @@ type epochEntry struct {
 }
 
 // epochs is the history of leader epochs of a log, ascending in both fields, kept in
-// the file leader-epoch-checkpoint, which is replaced durably at each change but two:
+// the file leader-epoch-checkpoint, which is replaced durably at each change but these:
 // an epoch that has begun and has no batches yet (begin), and such ones that go
 // (truncateEnd) when nothing else is cut. Those wait for the next batch, which must
 // not be written before the file is (persist), or for Close: a broker that comes to
 // lead ten thousand partitions would else sync as many files twice. A crash loses
 // nothing by it, since what the file then has too little or too much begins at or
-// behind the end of the log.
+// behind the end of the log. Nor does what the file has too much before the log's start
+// matter (truncateStart); it goes with the next change or at Close, so that retention
+// does not hold appends up with a sync.
 type epochs struct {
 	fs  vfs.FS
 	dir string
@@ -35,6 +37,7 @@ type epochs struct {
 	mu      sync.RWMutex
 	entries []epochEntry
 	waiting bool // the file does not have all of it yet
+	behind  bool // the file has entries below the log's start
 }
 
 // loadEpochs reads the file; a missing one gives an error that matches fs.ErrNotExist.
@@ -85,7 +88,7 @@ func (e *epochs) store(entries []epochEntry) error {
 	if err := vfs.WriteFileAtomic(e.fs, e.path(), formatCheckpoint(lines)); err != nil {
 		return storageErr("write", e.path(), err)
 	}
-	e.entries, e.waiting = entries, false
+	e.entries, e.waiting, e.behind = entries, false, false
 	return nil
 }
 
@@ -97,6 +100,23 @@ func (e *epochs) persist() error {
 		return nil
 	}
 	return e.store(e.entries)
+}
+
+// settle brings the file to what is known.
+func (e *epochs) settle() error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if !e.waiting && !e.behind {
+		return nil
+	}
+	return e.store(e.entries)
+}
+
+// lags tells that the file has entries below the log's start.
+func (e *epochs) lags() bool {
+	e.mu.RLock()
+	defer e.mu.RUnlock()
+	return e.behind
 }
 
 func (e *epochs) latest() (int32, bool) {
@@ -145,16 +165,16 @@ func (e *epochs) truncateEnd(end int64) {
 
 // truncateStart drops epochs that end before start; the one that start lies in
 // begins there from now on.
-func (e *epochs) truncateStart(start int64) error {
+func (e *epochs) truncateStart(start int64) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	n := sort.Search(len(e.entries), func(i int) bool { return e.entries[i].start > start })
 	if n == 0 || n == 1 && e.entries[0].start == start {
-		return nil
+		return
 	}
 	kept := append([]epochEntry(nil), e.entries[n-1:]...)
 	kept[0].start = start
-	return e.store(kept)
+	e.entries, e.behind = kept, true
 }
 
 // first is where the oldest known epoch begins.

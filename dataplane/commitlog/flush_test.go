@@ -180,3 +180,47 @@ func TestRecordsFromTheFutureDoNotHoldTheLog(t *testing.T) {
 		t.Fatalf("%d segments went, %v", n, err)
 	}
 }
+
+// An append must not wait for the disk because another thread applies retention.
+func TestRetentionSyncsBesideTheAppends(t *testing.T) {
+	var l *Log
+	var held []string
+	hooked := vfs.Faulty{FS: vfs.NewMem(), Hook: func(op vfs.Op, name string) error {
+		if l != nil && (op == vfs.OpSync || op == vfs.OpSyncDir) {
+			if !l.mu.TryLock() {
+				held = append(held, name)
+				return nil
+			}
+			l.mu.Unlock()
+		}
+		return nil
+	}}
+	log := openTest(t, &hooked, small, OpenOptions{CleanShutdown: true, Background: func(func()) {}})
+	for i := range 100 {
+		appendTo(t, log, idempotent(7, 0, int32(i), 1), int32(i/20))
+	}
+	if len(log.segments()) < 5 || len(log.unsynced) == 0 {
+		t.Fatalf("%d segments, %d files to sync", len(log.segments()), len(log.unsynced))
+	}
+	l = log
+	_, err := l.IncrementStartOffset(60)
+	must(t, err)
+	for range 2 { // also with files that the first one has renamed
+		n, err := l.DeleteOldSegments(time.Now(), 100)
+		if n == 0 || err != nil {
+			t.Fatalf("%d segments deleted, %v", n, err)
+		}
+		_, err = l.IncrementStartOffset(90)
+		must(t, err)
+	}
+	if len(held) > 0 {
+		t.Errorf("synced with the log held: %v", held)
+	}
+	l = nil
+	must(t, log.Close())
+	again := openTest(t, &hooked, small, OpenOptions{CleanShutdown: true, LogStartOffset: 90})
+	if start, ok := again.EpochStart(4); again.StartOffset() != 90 || start != 90 || !ok || len(again.epochs.entries) != 1 || again.epochs.lags() {
+		t.Errorf("from %d, epochs %v", again.StartOffset(), again.epochs.entries)
+	}
+	must(t, again.Close())
+}

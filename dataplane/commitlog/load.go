@@ -94,9 +94,7 @@ func (l *Log) load(o OpenOptions) error {
 			return err
 		}
 	}
-	if err := l.epochs.truncateStart(start); err != nil {
-		return err
-	}
+	l.epochs.truncateStart(start)
 	l.epochs.truncateEnd(end)
 	if l.replayed != end { // a scan may have brought them there
 		if err := l.rebuildProducers(end); err != nil {

@@ -38,8 +38,8 @@ type Log struct {
 
 	cleanMu sync.Mutex // held over a clean: one at a time
 	// shape is held by what removes closed segments or puts others in their place
-	// (truncation, retention, the end of a clean), so that the last can sync the folder
-	// without mu; taken before flushMu and mu.
+	// (truncation, retention, the end of a clean), so that the last two can sync without
+	// mu; taken before flushMu and mu.
 	shape   sync.Mutex
 	flushMu sync.Mutex // one flush at a time; taken before mu
 
@@ -327,8 +327,8 @@ func (l *Log) Close() error {
 		return nil
 	}
 	end := l.end.Load()
-	if unchanged := l.segs.Load() == l.cleanSegs && end == l.cleanEnd && l.cuts == 0; ferr == nil && !unchanged {
-		ferr = errors.Join(l.epochs.persist(), l.active().finish(), l.giveBack(l.active()), l.active().sync(), l.lastSnapshot(end),
+	if unchanged := l.segs.Load() == l.cleanSegs && end == l.cleanEnd && l.cuts == 0 && !l.epochs.lags(); ferr == nil && !unchanged {
+		ferr = errors.Join(l.epochs.settle(), l.active().finish(), l.giveBack(l.active()), l.active().sync(), l.lastSnapshot(end),
 			l.keepSnapshots(end), storageErr("sync", l.dir, l.fs.SyncDir(l.dir)))
 	}
 	return errors.Join(ferr, l.closeSegments())

@@ -20,7 +20,8 @@ func (l *Log) IncrementStartOffset(offset int64) (bool, error) {
 		return false, nil
 	}
 	l.start.Store(offset)
-	return true, l.epochs.truncateStart(offset)
+	l.epochs.truncateStart(offset)
+	return true, nil
 }
 
 // DeleteOldSegments applies retention by start offset, size and time to segments
@@ -28,42 +29,49 @@ func (l *Log) IncrementStartOffset(offset int64) (bool, error) {
 func (l *Log) DeleteOldSegments(now time.Time, hw int64) (int, error) {
 	l.shape.Lock()
 	defer l.shape.Unlock()
+	n, err := l.rollIfAllDue(now, hw)
+	if n == 0 || err != nil {
+		return 0, err
+	}
+	// The batches may go only when what is known of their producers is on disk. What is
+	// not yet is left to the flush that it waits for.
+	l.mu.Lock()
+	unsynced, names := l.unsynced, l.dirDirty
+	l.mu.Unlock()
+	err = l.syncBeside(unsynced, names)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if uerr := l.usable(); uerr != nil { // its folder may be gone, too
+		return 0, uerr
+	}
+	if err != nil {
+		return 0, l.fail(err)
+	}
+	return n, l.deleteFirst(n, now)
+}
+
+// rollIfAllDue tells how many segments are due, and makes a new last one if all are.
+// REQUIRES: shape held.
+func (l *Log) rollIfAllDue(now time.Time, hw int64) (int, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if err := l.usable(); err != nil {
 		return 0, err
 	}
-	start := l.start.Load()
-	total, err := l.deleteWhile(now, hw, func(_ *segment, next int64) bool { return next <= start })
-	if err != nil || l.cfg.KeepForever {
-		return total, err
+	n := l.due(now, hw)
+	if n < len(l.segments()) {
+		return n, nil
 	}
-	if l.cfg.RetentionBytes >= 0 {
-		surplus := l.Size() - l.cfg.RetentionBytes
-		n, err := l.deleteWhile(now, hw, func(s *segment, _ int64) bool {
-			surplus -= s.bytes()
-			return surplus >= 0
-		})
-		if total += n; err != nil {
-			return total, err
-		}
-	}
-	if l.cfg.RetentionAge >= 0 {
-		oldest := now.Add(-l.cfg.RetentionAge).UnixMilli()
-		n, err := l.deleteWhile(now, hw, func(s *segment, _ int64) bool { return s.largestTime(now.UnixMilli()) < oldest })
-		if total += n; err != nil {
-			return total, err
-		}
-	}
-	return total, nil
+	return n, l.roll(l.end.Load())
 }
 
-// deleteWhile deletes segments from the first on, as long as they are due and end at
-// or below hw; next is where the following segment begins. An empty last segment
-// stays; a last one with data gives way to a new empty one.
-func (l *Log) deleteWhile(now time.Time, hw int64, due func(s *segment, next int64) bool) (int, error) {
-	segs := l.segments()
-	n := 0
+// due counts the segments, from the first on, that retention lets go. An empty last one
+// stays. REQUIRES: mu held.
+func (l *Log) due(now time.Time, hw int64) (n int) {
+	segs, start := l.segments(), l.start.Load()
+	bySize, byAge := l.cfg.RetentionBytes >= 0 && !l.cfg.KeepForever, l.cfg.RetentionAge >= 0 && !l.cfg.KeepForever
+	surplus := l.Size() - l.cfg.RetentionBytes
+	oldest := now.Add(-l.cfg.RetentionAge).UnixMilli()
 	for i, s := range segs {
 		next := l.end.Load()
 		if i+1 < len(segs) {
@@ -71,25 +79,19 @@ func (l *Log) deleteWhile(now time.Time, hw int64, due func(s *segment, next int
 		} else if s.bytes() == 0 {
 			break
 		}
-		if next > hw || !due(s, next) {
+		surplus -= s.bytes()
+		if next > hw || next > start && !(bySize && surplus >= 0) && !(byAge && s.largestTime(now.UnixMilli()) < oldest) {
 			break
 		}
 		n++
 	}
-	if n == 0 {
-		return 0, nil
-	}
-	if n == len(segs) {
-		if err := l.roll(l.end.Load()); err != nil {
-			return 0, err
-		}
-		segs = l.segments()
-	}
-	// The batches may go only when what is known of their producers is on disk.
-	if err := l.syncBeside(l.unsynced, l.dirDirty); err != nil {
-		return 0, l.fail(err)
-	}
-	l.unsynced, l.dirDirty = nil, false
+	return n
+}
+
+// deleteFirst deletes the first n segments. REQUIRES: shape and mu held, what is known of
+// their producers on disk.
+func (l *Log) deleteFirst(n int, now time.Time) error {
+	segs := l.segments()
 	// Readers leave the segments before the files go.
 	l.setSegments(append([]*segment(nil), segs[n:]...))
 	l.start.Store(max(l.start.Load(), segs[n].base))
@@ -97,9 +99,10 @@ func (l *Log) deleteWhile(now time.Time, hw int64, due func(s *segment, next int
 	for _, s := range segs[:n] {
 		err = errors.Join(err, removeIfThere(l.fs, segmentPath(l.dir, s.base, snapshotSuffix)))
 	}
-	if err = errors.Join(err, l.epochs.truncateStart(l.start.Load())); err != nil {
-		return n, l.fail(err)
+	if err != nil {
+		return l.fail(err)
 	}
+	l.epochs.truncateStart(l.start.Load())
 	l.logger.Info("retention deleted segments", "dir", l.dir, "segments", n, "start", l.start.Load())
-	return n, nil
+	return nil
 }
