@@ -163,8 +163,52 @@ func TestBombsAreRefusedInFlatMemory(t *testing.T) {
 	}
 }
 
+// Those who send what unfolds to much wait for each other, and nobody else waits for them.
+func TestBombsHoldNobodyElseUp(t *testing.T) {
+	good := build(t, withCodec(CodecGzip), sample(100, 1024))
+	long := build(t, withCodec(CodecZstd), []Record{{Value: bytes.Repeat(texts(1000), 6000)}})
+	all := bombs(t)
+	delete(all, "snappy, one block") // says so itself, and is refused for it at once
+	for range cap(longLane.places) { // as if they were all at work, without end
+		longLane.enter(0)
+	}
+	var wg sync.WaitGroup
+	ended := make(chan error, 3*len(all)+1)
+	for range 3 {
+		for _, b := range all {
+			wg.Go(func() {
+				_, _, err := Prepare(b, ValidateOptions{MaxDecompressed: 12 << 20, Recompress: true, Codec: CodecLZ4, Level: 1})
+				ended <- err
+			})
+		}
+	}
+	for range 200 {
+		if _, _, err := Prepare(good, ValidateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n := len(ended); n > 0 {
+		t.Errorf("%d bombs were unfolded to their end beside the others: %v", n, <-ended)
+	}
+	for range cap(longLane.places) {
+		longLane.leave(0)
+	}
+	_, info, err := Prepare(long, ValidateOptions{})
+	if size := int64(len(texts(1000)) * 6000); err != nil || info.Unfolded <= size || info.Unfolded > size+100 {
+		t.Errorf("a batch that unfolds to %d bytes: %+v, %v", size, info, err)
+	}
+	wg.Wait()
+	for close(ended); len(ended) > 0; {
+		if err := <-ended; !errors.Is(err, kerr.MessageTooLarge) {
+			t.Error(err)
+		}
+	}
+}
+
 // smallBound is what decoders of small windows may hold, all in all.
-func smallBound() int64 { return int64(2 * 16 << 20 * runtime.GOMAXPROCS(0)) }
+func smallBound() int64 {
+	return int64(2 * 16 << 20 * (cap(produceLane.places) + cap(longLane.places)))
+}
 
 // The measure is not blind: it finds a decoder that keeps all that it unfolds, even if
 // only until its answer.

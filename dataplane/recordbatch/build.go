@@ -91,8 +91,8 @@ func Rewrite(b Batch, c Codec, level, limit int) (Batch, error) {
 	if err != nil {
 		return nil, err
 	}
-	produceLane.enter(use)
-	defer produceLane.leave(use)
+	longLane.enter(use)
+	defer longLane.leave(use)
 	e, err := newEncoder(c, level, make([]byte, HeaderSize), limit)
 	if err != nil {
 		return nil, err

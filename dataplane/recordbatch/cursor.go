@@ -20,6 +20,7 @@ type cursor struct {
 	d    *decoder // nil: buf is all there is
 	copy *encoder // what comes through d also goes there, if not nil
 	left int64    // how many bytes d may still give
+	over error    // what it is if d gives more
 	pos  int64    // bytes consumed
 	err  error
 }
@@ -44,7 +45,7 @@ func (c *cursor) fill() bool {
 			return false
 		}
 		if c.left -= int64(len(b)); c.left < 0 {
-			c.fail(errTooLarge)
+			c.fail(c.over)
 			return false
 		}
 		if c.copy != nil {

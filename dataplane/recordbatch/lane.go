@@ -2,6 +2,8 @@ package recordbatch
 
 import (
 	"context"
+	"errors"
+	"math"
 	"runtime"
 
 	"golang.org/x/sync/semaphore"
@@ -14,7 +16,9 @@ import (
 // 4 MiB); what needs more is charged to the lane's budget of large ones besides.
 //
 // Producers and readers have a lane each: a reader's place is held while its callback
-// runs, which may wait for a disk.
+// runs, which may wait for a disk. A producer's batch that unfolds to much gives its place
+// up and begins again in the lane of such ones, so that however many of these come at
+// once, all others wait for a few milliseconds of each.
 type lane struct {
 	places chan struct{}
 	large  *semaphore.Weighted
@@ -28,15 +32,38 @@ const (
 )
 
 var (
-	produceLane = newLane()
-	readLane    = newLane()
+	produceLane = newLane(runtime.GOMAXPROCS(0))
+	longLane    = newLane(max(1, runtime.GOMAXPROCS(0)/2))
+	readLane    = newLane(runtime.GOMAXPROCS(0))
 	// recordBudget bounds the single records that readers hold in memory, above
 	// smallRecord, in bytes. It is taken after the lane and never with it wanted still.
 	recordBudget = semaphore.NewWeighted(largeBudget)
 )
 
-func newLane() *lane {
-	return &lane{places: make(chan struct{}, runtime.GOMAXPROCS(0)), large: semaphore.NewWeighted(largeBudget)}
+// longUnfold is what a batch may unfold to in produceLane, in bytes.
+const longUnfold = 4 << 20
+
+// errLong means that a batch belongs into longLane.
+var errLong = errors.New("records unfold to too much for the lane")
+
+// inProduceLane calls fn with a place for use held: in produceLane with the limit of that,
+// and where it comes to errLong once more in longLane.
+func inProduceLane(use int64, fn func(limit int64) error) error {
+	enter := func(l *lane, limit int64) error {
+		l.enter(use)
+		defer l.leave(use)
+		return fn(limit)
+	}
+	if use <= smallUse {
+		if err := enter(produceLane, longUnfold); !errors.Is(err, errLong) {
+			return err
+		}
+	}
+	return enter(longLane, math.MaxInt64)
+}
+
+func newLane(places int) *lane {
+	return &lane{places: make(chan struct{}, places), large: semaphore.NewWeighted(largeBudget)}
 }
 
 // enter waits for a place for a use of n bytes, at most largeBudget. The budget

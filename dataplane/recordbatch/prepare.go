@@ -21,7 +21,7 @@ func Prepare(records []byte, o ValidateOptions) (Batch, Info, error) {
 		return nil, Info{}, err
 	}
 	if b.Codec() == CodecNone && !o.recodes(b) {
-		info, err := checkRecords(b, &o, nil, nil)
+		info, err := checkRecords(b, &o, nil, 0, nil)
 		if err != nil || !info.Rewrite {
 			return b, info, err
 		}
@@ -30,25 +30,29 @@ func Prepare(records []byte, o ValidateOptions) (Batch, Info, error) {
 	if err != nil {
 		return nil, Info{}, unreadable(b, err)
 	}
-	produceLane.enter(use)
-	defer produceLane.leave(use)
-	return convert(b, use, &o)
+	var out Batch
+	var info Info
+	err = inProduceLane(use, func(limit int64) error {
+		out, info, err = convert(b, use, limit, &o)
+		return err
+	})
+	return out, info, err
 }
 
 // convert checks the records, and brings the batch into the form that can be stored.
 // Everything is unfolded once, and folded anew as it comes. The caller holds a
-// place for use.
-func convert(b Batch, use int64, o *ValidateOptions) (_ Batch, info Info, err error) {
+// place for use. errLong means that it unfolds to more than limit.
+func convert(b Batch, use, limit int64, o *ValidateOptions) (_ Batch, info Info, err error) {
 	codec, level := b.Codec(), b.Codec().DefaultLevel()
 	var e *encoder
 	var buf *[]byte
 	begin := func() error {
-		limit := math.MaxInt32
+		size := math.MaxInt32
 		if o.MaxMessageBytes > 0 {
-			limit = o.MaxMessageBytes
+			size = o.MaxMessageBytes
 		}
 		buf = outputs.Get().(*[]byte)
-		e, err = newEncoder(codec, level, (*buf)[:HeaderSize], limit)
+		e, err = newEncoder(codec, level, (*buf)[:HeaderSize], size)
 		return err
 	}
 	defer func() {
@@ -67,7 +71,7 @@ func convert(b Batch, use int64, o *ValidateOptions) (_ Batch, info Info, err er
 			return nil, Info{}, unreadable(b, err)
 		}
 	}
-	if info, err = unfold(b, o, use, e); err != nil || !info.Rewrite {
+	if info, err = unfold(b, o, use, limit, e); err != nil || !info.Rewrite {
 		return b, info, err
 	}
 	var out Batch

@@ -82,15 +82,18 @@ func Validate(b Batch, o ValidateOptions) (Info, error) {
 		return Info{}, err
 	}
 	if b.Codec() == CodecNone {
-		return checkRecords(b, &o, nil, nil)
+		return checkRecords(b, &o, nil, 0, nil)
 	}
 	use, err := b.decoderUse()
 	if err != nil {
 		return Info{}, unreadable(b, err)
 	}
-	produceLane.enter(use)
-	defer produceLane.leave(use)
-	return unfold(b, &o, use, nil)
+	var info Info
+	err = inProduceLane(use, func(limit int64) error {
+		info, err = unfold(b, &o, use, limit, nil)
+		return err
+	})
+	return info, err
 }
 
 func checkHeader(b Batch, o *ValidateOptions) error {
@@ -124,26 +127,28 @@ func checkHeader(b Batch, o *ValidateOptions) error {
 }
 
 // unfold checks the records, and copies what a compressed batch unfolds to into e if that is
-// not nil. The caller holds a place for use.
-func unfold(b Batch, o *ValidateOptions, use int64, e *encoder) (Info, error) {
+// not nil. The caller holds a place for use. errLong means that it unfolds to more than limit.
+func unfold(b Batch, o *ValidateOptions, use, limit int64, e *encoder) (Info, error) {
 	if b.Codec() == CodecNone {
-		return checkRecords(b, o, nil, nil)
+		return checkRecords(b, o, nil, 0, nil)
 	}
 	d, err := newDecoder(b.Codec(), b.Payload(), use)
 	if err != nil {
 		return Info{}, unreadable(b, err)
 	}
 	defer d.release()
-	return checkRecords(b, o, d, e)
+	return checkRecords(b, o, d, limit, e)
 }
 
 // checkRecords walks the records without keeping any, and stamps the batch.
-func checkRecords(b Batch, o *ValidateOptions, d *decoder, e *encoder) (Info, error) {
+func checkRecords(b Batch, o *ValidateOptions, d *decoder, limit int64, e *encoder) (Info, error) {
 	c := cursor{buf: b.Payload()}
-	limit := int64(0)
 	if d != nil {
-		limit = o.unfoldLimit()
-		c = cursor{d: d, copy: e, left: limit}
+		c = cursor{d: d, copy: e, left: limit, over: errLong}
+		if most := o.unfoldLimit(); most <= limit {
+			c.left, c.over = most, errTooLarge
+		}
+		limit = c.left
 	}
 	check := recordCheck{o: *o, first: b.FirstTimestamp(), logAppend: b.IsLogAppendTime(), info: Info{Records: b.Count(), MaxTimestamp: NoTimestamp}}
 	for i := int32(0); i < check.info.Records; i++ {
@@ -244,6 +249,8 @@ func saturatingSub(a, b int64) int64 {
 
 func unreadable(b Batch, err error) error {
 	switch {
+	case errors.Is(err, errLong):
+		return err
 	case errors.Is(err, errTooLarge):
 		// A producer that is told so splits the batch, which helps.
 		return refuse(kerr.MessageTooLarge, "batch of %d bytes (%s): %v", len(b), b.Codec(), err)
@@ -254,7 +261,7 @@ func unreadable(b Batch, err error) error {
 }
 
 func unreadableAt(b Batch, err error, i int32) error {
-	if errors.Is(err, errTooLarge) || errors.Is(err, errOutput) {
+	if errors.Is(err, errTooLarge) || errors.Is(err, errOutput) || errors.Is(err, errLong) {
 		return unreadable(b, err)
 	}
 	return refuse(kerr.InvalidRecord, "record %d of %d (%s) is unreadable: %v", i, b.Count(), b.Codec(), err)
