@@ -96,12 +96,7 @@ func (c *cleaner) run(offsets *commitlog.OffsetMap) {
 			continue
 		}
 		offsets.Release()
-		t := time.NewTimer(c.cfg.Backoff)
-		select {
-		case <-t.C:
-		case <-c.ctx.Done():
-			t.Stop()
-		}
+		wait(c.ctx.Done(), c.cfg.Backoff)
 	}
 }
 
@@ -238,16 +233,7 @@ func (c *cleaner) throttle(ctx context.Context, p *Partition, n int) error {
 	if !p.compacts() {
 		return commitlog.ErrCleanAborted
 	}
-	d := c.pace.take(n, c.m.now())
-	if d <= 0 {
-		return ctx.Err()
-	}
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-	case <-ctx.Done():
-	}
+	wait(ctx.Done(), c.pace.take(n, c.m.now()))
 	return ctx.Err()
 }
 

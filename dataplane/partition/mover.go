@@ -97,14 +97,7 @@ func (v *movers) run() {
 			continue
 		}
 		v.release(p)
-		if d := v.pace.take(n, v.m.now()); d > 0 {
-			t := time.NewTimer(d)
-			select {
-			case <-t.C:
-			case <-v.m.stop:
-				t.Stop()
-			}
-		}
+		wait(v.m.stop, v.pace.take(n, v.m.now()))
 	}
 }
 
@@ -114,6 +107,17 @@ func (m *Manager) stopping() bool {
 		return true
 	default:
 		return false
+	}
+}
+
+// wait ends after d, or when done is closed.
+func wait(done <-chan struct{}, d time.Duration) {
+	if d <= 0 {
+		return
+	}
+	select {
+	case <-time.After(d):
+	case <-done:
 	}
 }
 
