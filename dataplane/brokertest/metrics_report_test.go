@@ -2,30 +2,51 @@ package brokertest
 
 import (
 	"encoding/json"
+	"maps"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"regexp"
 	"testing"
 	"time"
 )
 
-func TestMetricsTellOfLogsAndOfTheirCompaction(t *testing.T) {
+// documentedMetrics are the names, units and descriptions that docs/operations.md lists.
+func documentedMetrics(t *testing.T) map[string][2]string {
+	t.Helper()
+	doc, err := os.ReadFile("../../docs/operations.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := map[string][2]string{}
+	for _, row := range regexp.MustCompile("(?m)^\\| `(penstock[^`]*)` \\| `([^`]*)` \\| [^|]* \\| (.*) \\|$").FindAllStringSubmatch(string(doc), -1) {
+		all[row[1]] = [2]string{row[2], row[3]}
+	}
+	return all
+}
+
+// A broker exports the metrics that docs/operations.md lists, and no others.
+func TestMetricsAreThoseThatAreDocumented(t *testing.T) {
 	t.Parallel()
-	reports := make(chan map[string]bool, 100)
+	want := documentedMetrics(t)
+	reports := make(chan map[string][2]string, 100)
 	collector := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		var m struct {
 			ResourceMetrics []struct {
-				ScopeMetrics []struct{ Metrics []struct{ Name string } }
+				ScopeMetrics []struct {
+					Metrics []struct{ Name, Unit, Description string }
+				}
 			}
 		}
 		if err := json.NewDecoder(r.Body).Decode(&m); err != nil {
 			t.Error(err)
 			return
 		}
-		names := map[string]bool{}
+		names := map[string][2]string{}
 		for _, rm := range m.ResourceMetrics {
 			for _, sm := range rm.ScopeMetrics {
 				for _, metric := range sm.Metrics {
-					names[metric.Name] = true
+					names[metric.Name] = [2]string{metric.Unit, metric.Description}
 				}
 			}
 		}
@@ -39,26 +60,12 @@ func TestMetricsTellOfLogsAndOfTheirCompaction(t *testing.T) {
 		"penstock.telemetry.metrics.endpoint=" + collector.URL + "/v1/metrics", "penstock.telemetry.metrics.interval.ms=100",
 	}})
 	c.CreateTopic("kept", 1, 1, "cleanup.policy=compact")
-	want := []string{
-		"penstock.partition.count", "penstock.partition.leaders", "penstock.log.size",
-		"penstock.cleaner.max_dirty_ratio", "penstock.cleaner.max_dirty_age", "penstock.cleaner.uncleanable.count",
-		"penstock.cleaner.uncleanable.size", "penstock.cleaner.cleans", "penstock.cleaner.failures", "penstock.cleaner.read", "penstock.cleaner.written",
-	}
-	var missing []string
-	for deadline := time.After(30 * time.Second); ; {
+	var last map[string][2]string
+	for deadline := time.After(30 * time.Second); !maps.Equal(last, want); {
 		select {
-		case names := <-reports:
-			missing = missing[:0]
-			for _, name := range want {
-				if !names[name] {
-					missing = append(missing, name)
-				}
-			}
-			if len(missing) == 0 {
-				return
-			}
+		case last = <-reports:
 		case <-deadline:
-			t.Fatalf("not reported within 30 s: %q", missing)
+			t.Fatalf("reported is\n%v, documented\n%v", last, want)
 		}
 	}
 }
