@@ -91,6 +91,45 @@ func (c *Cluster) states(topic string) map[int32]partitionState {
 	return all
 }
 
+// folderFails breaks a broker's second folder: what was led from there moves, what was
+// not is not touched, and the load goes on.
+func (l *load) folderFails(t *testing.T, n *Node, breakIt func() error) {
+	t.Helper()
+	c := l.c
+	lost := c.partitionsIn(n.SecondDir, "ledger")
+	if len(lost) == 0 || len(lost) == 6 {
+		t.Fatalf("broker %d has %d of 6 partitions in its second folder", n.ID, len(lost))
+	}
+	before := c.states("ledger")
+	if err := breakIt(); err != nil {
+		t.Fatal(err)
+	}
+	Await(t, 30*time.Second, "replicas of the failed folder offline", func() error {
+		for p, s := range c.states("ledger") {
+			if lost[p] != slices.Contains(s.offline, n.ID) || lost[p] && s.leader == n.ID || s.leader < 0 {
+				return fmt.Errorf("partition %d, lost: %v: %+v", p, lost[p], s)
+			}
+		}
+		return nil
+	})
+	l.goesOn(1000, time.Minute)
+	for p, s := range c.states("ledger") {
+		if !lost[p] && (s.leader != before[p].leader || s.epoch != before[p].epoch) {
+			t.Errorf("partition %d lay elsewhere and was touched: %+v, then %+v", p, before[p], s)
+		}
+	}
+	if n.ended() {
+		t.Fatalf("broker %d has ended", n.ID)
+	}
+	dirs, err := kadm.NewClient(c.Client()).DescribeBrokerLogDirs(context.Background(), n.ID, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := dirs[n.SecondDir].Err; !errors.Is(err, kerr.KafkaStorageError) || dirs[n.LogDir].Err != nil || len(dirs[n.LogDir].Topics["ledger"]) != 6-len(lost) {
+		t.Errorf("folders of broker %d: %+v", n.ID, dirs)
+	}
+}
+
 // TestDirsFailOneByOneUnderLoad fills the disk under one broker's folder, then takes
 // the right to make files in another's: what was led from there moves, what was not
 // is not touched, nothing that was acknowledged is lost, and with the folders
@@ -108,43 +147,8 @@ func TestDirsFailOneByOneUnderLoad(t *testing.T) {
 	l := startLoad(c, "ledger")
 	l.goesOn(1000, time.Minute)
 
-	fails := func(n *Node, breakIt func() error) {
-		t.Helper()
-		lost := c.partitionsIn(n.SecondDir, "ledger")
-		if len(lost) == 0 || len(lost) == 6 {
-			t.Fatalf("broker %d has %d of 6 partitions in its second folder", n.ID, len(lost))
-		}
-		before := c.states("ledger")
-		if err := breakIt(); err != nil {
-			t.Fatal(err)
-		}
-		Await(t, 30*time.Second, "replicas of the failed folder offline", func() error {
-			for p, s := range c.states("ledger") {
-				if lost[p] != slices.Contains(s.offline, n.ID) || lost[p] && s.leader == n.ID || s.leader < 0 {
-					return fmt.Errorf("partition %d, lost: %v: %+v", p, lost[p], s)
-				}
-			}
-			return nil
-		})
-		l.goesOn(1000, time.Minute)
-		for p, s := range c.states("ledger") {
-			if !lost[p] && (s.leader != before[p].leader || s.epoch != before[p].epoch) {
-				t.Errorf("partition %d lay elsewhere and was touched: %+v, then %+v", p, before[p], s)
-			}
-		}
-		if n.ended() {
-			t.Fatalf("broker %d has ended", n.ID)
-		}
-		dirs, err := kadm.NewClient(c.Client()).DescribeBrokerLogDirs(context.Background(), n.ID, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := dirs[n.SecondDir].Err; !errors.Is(err, kerr.KafkaStorageError) || dirs[n.LogDir].Err != nil || len(dirs[n.LogDir].Topics["ledger"]) != 6-len(lost) {
-			t.Errorf("folders of broker %d: %+v", n.ID, dirs)
-		}
-	}
 	filler := filepath.Join(disk, "filler")
-	fails(c.Brokers[1], func() error {
+	l.folderFails(t, c.Brokers[1], func() error {
 		f, err := os.Create(filler)
 		if err != nil {
 			return err
@@ -170,7 +174,7 @@ func TestDirsFailOneByOneUnderLoad(t *testing.T) {
 		t.Logf("permissions cannot be taken from root here (chattr: %v); that part is left out", err)
 	} else {
 		t.Cleanup(func() { _ = immutable(t, second, false) })
-		fails(c.Brokers[2], func() error { return nil })
+		l.folderFails(t, c.Brokers[2], func() error { return nil })
 		if err := immutable(t, second, false); err != nil {
 			t.Fatal(err)
 		}
@@ -184,9 +188,13 @@ func TestDirsFailOneByOneUnderLoad(t *testing.T) {
 
 // deleteAt deletes records of one partition and gives the reply's low watermark.
 func (c *Cluster) deleteAt(topic string, partition int32, offset int64) (int64, error) {
+	return c.deleteWithin(20*time.Second, topic, partition, offset)
+}
+
+func (c *Cluster) deleteWithin(timeout time.Duration, topic string, partition int32, offset int64) (int64, error) {
 	c.t.Helper()
 	req := kmsg.NewPtrDeleteRecordsRequest()
-	req.TimeoutMillis = 20_000
+	req.TimeoutMillis = int32(timeout.Milliseconds())
 	rt := kmsg.NewDeleteRecordsRequestTopic()
 	rp := kmsg.NewDeleteRecordsRequestTopicPartition()
 	rp.Partition, rp.Offset = partition, offset
