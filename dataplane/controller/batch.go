@@ -158,7 +158,10 @@ func (t *term) leaderAndISRRequest(to int32, parts map[topicPart]bool) *kmsg.Lea
 		ps := kmsg.NewLeaderAndISRRequestTopicPartition()
 		ps.Topic, ps.Partition, ps.ControllerEpoch = tp.Topic, tp.Partition, p.state.ControllerEpoch
 		ps.Leader, ps.LeaderEpoch, ps.ISR, ps.ZKVersion = p.state.Leader, p.state.LeaderEpoch, p.state.ISR, p.state.Version
-		ps.Replicas, ps.IsNew = p.replicas, parts[tp]
+		ps.Replicas, ps.AddingReplicas, ps.RemovingReplicas, ps.IsNew = p.replicas, p.adding, p.removing, parts[tp]
+		if slices.Contains(p.adding, to) && !slices.Contains(p.state.ISR, to) {
+			ps.IsNew = true // may be made anew wherever there is room: nothing counts on what it has
+		}
 		if p.state.Recovering {
 			ps.LeaderRecoveryState = 1
 		}
@@ -210,6 +213,10 @@ func (t *term) stopReplicaRequest(to int32, parts map[topicPart]bool) *kmsg.Stop
 
 func compareTPs(a, b topicPart) int {
 	return cmp.Or(cmp.Compare(a.Topic, b.Topic), cmp.Compare(a.Partition, b.Partition))
+}
+
+func sortedTPs[V any](m map[topicPart]V) []topicPart {
+	return slices.SortedFunc(maps.Keys(m), compareTPs)
 }
 
 func sortTPs(tps []topicPart) { slices.SortFunc(tps, compareTPs) }

@@ -50,9 +50,11 @@ func (t *term) brokersChanged() error {
 		}
 	}
 	if len(dead) > 0 {
-		return t.brokersLost(dead)
+		if err := t.brokersLost(dead); err != nil {
+			return err
+		}
 	}
-	return nil
+	return t.advance()
 }
 
 func idsOf(bs []coordination.Broker) []int32 {
@@ -87,6 +89,8 @@ func (t *term) brokersUp(bs []coordination.Broker) error {
 			b.leaderAndISR(filter(p.replicas, func(r int32) bool { return slices.Contains(ids, r) }), p, false)
 		}
 	}
+	t.stopLeaving(b, ids)
+	t.stopStrays(b, ids)
 	b.send()
 	if err := t.electOnline(b); err != nil {
 		return err
@@ -137,6 +141,7 @@ func (t *term) resync(s *sender) error {
 			put(b.lead, id, p.tp, false)
 		}
 	}
+	t.stopLeaving(b, []int32{id})
 	b.send()
 	t.sendMetadata([]int32{id}, t.allPartitions())
 	t.failDeletions([]int32{id})

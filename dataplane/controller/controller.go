@@ -143,6 +143,8 @@ type term struct {
 	// stopTimer stops the rebalance timer.
 	stopTimer func()
 	waiters   []*waiter
+	// asked is what ReassignPath had when it was read last.
+	asked map[topicPart][]int32
 
 	wg sync.WaitGroup // senders
 }

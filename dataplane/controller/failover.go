@@ -25,7 +25,11 @@ func (t *term) failover() error {
 	children(coordination.DeleteTopicsPath, "deletions", t.deletionsChanged)
 	children(coordination.ISRChangesPath, "isr", t.isrNotified)
 	children(coordination.LogDirEventsPath, "log dirs", t.logDirsFailed)
-	t.stops = append(t.stops, zk.WatchData(coordination.PreferredPath, func() { t.post("preferred", t.preferredRequested) }))
+	data := func(path, key string, ev event) {
+		t.stops = append(t.stops, zk.WatchData(path, func() { t.post(key, ev) }))
+	}
+	data(coordination.PreferredPath, "preferred", t.preferredRequested)
+	data(coordination.ReassignPath, "reassignments", t.reassignmentsAsked)
 
 	if err := zk.EnsureLayout(t.ctx); err != nil {
 		return err
@@ -57,6 +61,9 @@ func (t *term) failover() error {
 		return err
 	}
 	b.send()
+	if err := t.resumeReassignments(b); err != nil {
+		return err
+	}
 	if err := t.deletionsChanged(); err != nil {
 		return err
 	}
@@ -268,6 +275,7 @@ func (t *term) isrNotified() error {
 				}
 				p.state = s
 				b.meta[tp] = true
+				t.progress(p)
 			}
 		}
 	}

@@ -103,6 +103,7 @@ func (t *term) alterPartitions(req *kmsg.AlterPartitionRequest) ([]kmsg.AlterPar
 			w.p.state = ws[i].State
 			w.grant()
 			b.meta[w.p.tp] = true
+			t.progress(w.p)
 			continue
 		}
 		w.out.ErrorCode = kerr.InvalidUpdateVersion.Code
@@ -117,6 +118,7 @@ func (t *term) alterPartitions(req *kmsg.AlterPartitionRequest) ([]kmsg.AlterPar
 		if sameState(w.p.state, w.next) {
 			w.out.ErrorCode = 0
 			w.grant()
+			t.progress(w.p)
 		}
 	}
 	b.send()

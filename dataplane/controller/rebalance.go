@@ -9,10 +9,10 @@ import (
 )
 
 // preferredOf lists the partitions that prefer the broker as leader, and those
-// among them that another one leads.
+// among them that another one leads. A reassignment moves leaders by itself.
 func (t *term) preferredOf(id int32) (all, away []*partition) {
 	t.st.eachPartition(func(_ *topic, p *partition) {
-		if p.known && len(p.replicas) > 0 && p.replicas[0] == id {
+		if p.known && len(p.replicas) > 0 && p.replicas[0] == id && !p.moving() {
 			all = append(all, p)
 			if p.state.Leader != id {
 				away = append(away, p)

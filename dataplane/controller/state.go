@@ -14,7 +14,11 @@ type topicPart = protocol.TopicPartition
 // partition is the controller's record of one partition.
 type partition struct {
 	tp       topicPart
-	replicas []int32 // in order of preference
+	replicas []int32 // in order of preference; with those that come and go
+	adding   []int32 // of replicas, those that a reassignment adds
+	removing []int32 // and those that it removes once the others are in sync
+	leaving  []int32 // no longer replicas, and told to delete what they have
+	listed   bool    // the topic's znode still has such replicas
 	state    coordination.PartitionState
 	known    bool // state is what ZooKeeper has; otherwise it has none
 	status   partitionStatus
@@ -63,12 +67,15 @@ type state struct {
 	offline  map[int32]map[topicPart]bool  // replicas that brokers have lost with a log folder
 	topics   map[string]*topic
 	names    map[protocol.UUID]string
+	moving   map[topicPart]*partition     // partitions under reassignment
+	strays   map[int32]map[topicPart]bool // replicas that were moved away from brokers that were gone
 }
 
 func newState() *state {
 	return &state{
 		brokers: map[int32]coordination.Broker{}, stopping: map[int32]bool{}, offline: map[int32]map[topicPart]bool{},
-		topics: map[string]*topic{}, names: map[protocol.UUID]string{},
+		topics: map[string]*topic{}, names: map[protocol.UUID]string{}, moving: map[topicPart]*partition{},
+		strays: map[int32]map[topicPart]bool{},
 	}
 }
 
@@ -126,7 +133,10 @@ func (s *state) addTopic(name string, a coordination.TopicAssignment) *topic {
 		s.names[a.ID] = name
 	}
 	for i, rs := range a.Partitions {
-		t.add(i, rs)
+		p := t.add(i, rs)
+		if p.adding, p.removing = a.Adding[i], a.Removing[i]; p.moving() {
+			s.moving[p.tp] = p
+		}
 	}
 	return t
 }
@@ -140,9 +150,14 @@ func (t *topic) add(index int32, replicas []int32) *partition {
 func (s *state) removeTopic(t *topic) {
 	t.unwatch()
 	delete(s.topics, t.name)
-	for _, lost := range s.offline {
-		for i := range t.parts {
-			delete(lost, topicPart{Topic: t.name, Partition: i})
+	for _, p := range t.parts {
+		delete(s.moving, p.tp)
+	}
+	for _, of := range []map[int32]map[topicPart]bool{s.offline, s.strays} {
+		for _, tps := range of {
+			for _, p := range t.parts {
+				delete(tps, p.tp)
+			}
 		}
 	}
 	if s.names[t.id] == t.name {

@@ -181,7 +181,7 @@ func (t *term) resumeDeletions() error {
 		}
 		complete := true
 		for _, p := range tc.sorted() {
-			for _, r := range p.replicas {
+			for _, r := range p.hosts() {
 				switch s := p.replica[r]; {
 				case s == replicaDeletionSuccessful:
 				case s == replicaDeletionStarted, s == replicaDeletionIneligible:
@@ -222,7 +222,7 @@ func (t *term) stopped(s *sender, req *kmsg.StopReplicaRequest, resp *kmsg.StopR
 	for _, p := range resp.Partitions {
 		codes[topicPart{Topic: p.Topic, Partition: p.Partition}] = p.ErrorCode
 	}
-	failed := false
+	failed, left := false, false
 	for _, ts := range req.Topics {
 		for _, ps := range ts.PartitionStates {
 			p := t.st.partition(topicPart{Topic: ts.Topic, Partition: ps.Partition})
@@ -233,6 +233,13 @@ func (t *term) stopped(s *sender, req *kmsg.StopReplicaRequest, resp *kmsg.StopR
 			if !ok {
 				code = resp.ErrorCode
 			}
+			if !t.st.topics[ts.Topic].deleting {
+				if ok {
+					t.left(p, s.broker.ID, code)
+					left = true
+				}
+				continue
+			}
 			if code == 0 {
 				p.replicaBecome(s.broker.ID, replicaDeletionSuccessful)
 				continue
@@ -240,6 +247,11 @@ func (t *term) stopped(s *sender, req *kmsg.StopReplicaRequest, resp *kmsg.StopR
 			failed = true
 			t.c.log.Warn("broker could not delete a replica", "broker", s.broker.ID, "partition", p.tp, "code", code)
 			p.replicaBecome(s.broker.ID, replicaDeletionIneligible)
+		}
+	}
+	if left {
+		if err := t.advance(); err != nil {
+			return err
 		}
 	}
 	if failed {
@@ -276,7 +288,7 @@ func (t *term) eachDeleting(fn func(p *partition, r int32)) {
 	for _, tc := range t.st.topics {
 		if tc.deleting {
 			for _, p := range tc.parts {
-				for _, r := range p.replicas {
+				for _, r := range p.hosts() {
 					fn(p, r)
 				}
 			}

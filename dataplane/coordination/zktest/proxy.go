@@ -23,6 +23,9 @@ type Proxy struct {
 	closed bool
 	id     int64
 	passwd []byte
+	left   int           // transactions until the cut; 0: no cut
+	last   int32         // the xid of the one whose answer is cut off; 0: none yet
+	cut    chan struct{} // closed then
 }
 
 // NewProxy listens on a free port until the test ends.
@@ -66,6 +69,47 @@ func (p *Proxy) Heal() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.down = false
+}
+
+// CutAfter cuts the connection when the server has carried out the nth
+// transaction (a "multi", as fenced writes are) from now on, before its answer
+// reaches the client, and then closes the channel.
+func (p *Proxy) CutAfter(n int) <-chan struct{} {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.left, p.last, p.cut = n, 0, make(chan struct{})
+	return p.cut
+}
+
+// asked looks at a request: xid and kind.
+func (p *Proxy) asked(b []byte) {
+	const multi = 14
+	if len(b) < 8 || binary.BigEndian.Uint32(b[4:]) != multi {
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.left > 0 {
+		if p.left--; p.left == 0 {
+			p.last = int32(binary.BigEndian.Uint32(b))
+		}
+	}
+}
+
+// answered looks at a reply and says whether it may pass.
+func (p *Proxy) answered(b []byte) bool {
+	p.mu.Lock()
+	due := p.last != 0 && len(b) >= 4 && int32(binary.BigEndian.Uint32(b)) == p.last
+	cut := p.cut
+	if due {
+		p.last = 0
+	}
+	p.mu.Unlock()
+	if due {
+		p.Cut()
+		close(cut)
+	}
+	return !due
 }
 
 // Drop cuts the connections that are open; the client may connect again.
@@ -132,7 +176,7 @@ func (p *Proxy) serve(c net.Conn) {
 	up := make(chan struct{})
 	go func() {
 		defer close(up)
-		io.Copy(s, c)
+		relay(s, c, func(b []byte) bool { p.asked(b); return true })
 		s.Close()
 	}()
 	// The server's first packet grants the session: its id and password.
@@ -142,11 +186,21 @@ func (p *Proxy) serve(c net.Conn) {
 		p.passwd = append([]byte(nil), b[20:36]...)
 		p.mu.Unlock()
 		if writePacket(c, b) == nil {
-			io.Copy(c, s)
+			relay(c, s, p.answered)
 		}
 	}
 	c.Close()
 	<-up
+}
+
+// relay passes packets on until one may not pass or the connection ends.
+func relay(to, from net.Conn, pass func([]byte) bool) {
+	for {
+		b, err := readPacket(from)
+		if err != nil || !pass(b) || writePacket(to, b) != nil {
+			return
+		}
+	}
 }
 
 func readPacket(r io.Reader) ([]byte, error) {
@@ -155,7 +209,7 @@ func readPacket(r io.Reader) ([]byte, error) {
 		return nil, err
 	}
 	size := binary.BigEndian.Uint32(n[:])
-	if size > 1<<20 {
+	if size > 1<<26 {
 		return nil, errors.New("packet too large")
 	}
 	b := make([]byte, size)
