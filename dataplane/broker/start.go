@@ -306,7 +306,7 @@ func (b *Broker) prepareController(context.Context) error {
 			}
 			return b.dialer.dial(ctx, hostPort(e.Host, e.Port))
 		},
-		UncleanLeaderElection: b.uncleanByDefault(), AutoRebalance: b.cfg.AutoLeaderRebalance,
+		UncleanLeaderElection: b.uncleanByDefault, AutoRebalance: b.cfg.AutoLeaderRebalance,
 		RebalanceInterval: b.cfg.LeaderImbalanceCheckInterval, ImbalancePercent: b.cfg.LeaderImbalancePercentage,
 		NumPartitions: b.cfg.NumPartitions, ReplicationFactor: b.cfg.DefaultReplicationFactor,
 		ValidateConfig: b.cfg.ValidateTopic, DescribeConfig: b.describeNewTopic, Logger: b.log,
@@ -413,6 +413,7 @@ func (b *Broker) configChanged(entity string) error {
 	case isTopic:
 		b.topics.forget(topic)
 		b.partitions.UpdateTopicConfig(topic)
+		b.controller.ElectAgain(topic)
 	case strings.HasPrefix(entity, "users/"), strings.HasPrefix(entity, "clients/"):
 		values, err := b.zk.Config(b.ctx, entity)
 		if err == nil {

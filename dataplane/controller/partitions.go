@@ -167,13 +167,15 @@ func (t *term) electOffline(b *batch, parts []*partition) error {
 	if len(unclean) == 0 {
 		return nil
 	}
-	return t.elect(b, unclean, func(p *partition) choice {
-		c := electOffline(p.replicas, p.state.ISR, t.st.serving(p), true)
-		if c.recovering {
-			t.c.log.Error("unclean leader election: acknowledged records may be lost", "partition", p.tp, "leader", c.leader, "isr", p.state.ISR)
-		}
-		return c
-	})
+	return t.elect(b, unclean, t.uncleanly)
+}
+
+func (t *term) uncleanly(p *partition) choice {
+	c := electOffline(p.replicas, p.state.ISR, t.st.serving(p), true)
+	if c.recovering {
+		t.c.log.Error("unclean leader election: acknowledged records may be lost", "partition", p.tp, "leader", c.leader, "isr", p.state.ISR)
+	}
+	return c
 }
 
 func (t *term) uncleanAllowed(topic string) (bool, error) {
@@ -186,7 +188,7 @@ func (t *term) uncleanAllowed(topic string) (bool, error) {
 			return set, nil
 		}
 	}
-	return t.c.cfg.UncleanLeaderElection, nil
+	return t.c.cfg.UncleanLeaderElection(), nil
 }
 
 // elect writes the choices for partitions that have a state; who is not chosen

@@ -157,14 +157,14 @@ func (t *term) track(p *partition) {
 func (t *term) announce(b *batch, parts []*partition) error {
 	changed, err := t.update(parts, func(p *partition) (coordination.PartitionState, bool) { return t.within(p, p.replicas), true }, false)
 	for _, p := range changed {
-		t.led(p)
+		t.settleLeader(p)
 		b.leaderAndISR(p.replicas, p, false)
 	}
 	return err
 }
 
-// led puts a partition into the state that its leader allows.
-func (t *term) led(p *partition) {
+// settleLeader puts a partition into the state that its leader allows.
+func (t *term) settleLeader(p *partition) {
 	if p.state.Leader == noLeader {
 		p.become(partitionOffline)
 	} else {
@@ -256,7 +256,7 @@ func (t *term) advance() error {
 	for _, p := range changed {
 		gone := p.removing
 		p.replicas, p.adding, p.removing = p.target(), nil, nil
-		t.led(p)
+		t.settleLeader(p)
 		b.leaderAndISR(p.replicas, p, false)
 		t.release(b, p, gone)
 	}

@@ -109,7 +109,7 @@ func New(ctx context.Context, d Deps) *Handler {
 		21: h.deleteRecords, 22: h.initProducerID, 23: h.offsetForLeaderEpoch,
 		29: h.describeACLs, 30: h.createACLs, 31: h.deleteACLs,
 		32: h.describeConfigs, 33: h.alterConfigs, 34: h.alterReplicaLogDirs, 35: h.describeLogDirs, 36: h.saslAuthenticate, 37: h.createPartitions,
-		42: h.deleteGroups, 44: h.incrementalAlterConfigs, 45: h.alterPartitionReassignments, 46: h.listPartitionReassignments,
+		42: h.deleteGroups, 43: h.electLeaders, 44: h.incrementalAlterConfigs, 45: h.alterPartitionReassignments, 46: h.listPartitionReassignments,
 		48: h.describeClientQuotas, 49: h.alterClientQuotas,
 		56: h.alterPartition, 60: h.describeCluster, 67: h.allocateProducerIDs,
 	}

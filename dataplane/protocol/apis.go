@@ -81,6 +81,8 @@ var table = []*API{
 		shape: mustShape("[56:si[32:[4:i]t]t]ibt")},
 	{Key: 42, Name: "DeleteGroups", Min: 0, Max: 2, AdvertisedMin: 0, FlexibleFrom: 2, MaxFrame: mib, MaxMemory: 16 * mib, Factor: 4,
 		shape: mustShape("[16:s]t")},
+	{Key: 43, Name: "ElectLeaders", Min: 0, Max: 2, AdvertisedMin: 0, FlexibleFrom: 2, MaxFrame: 4 * mib, MaxMemory: 16 * mib, Factor: 4,
+		shape: mustShape("1+(b)[48:s[4:i]t]it")},
 	{Key: 44, Name: "IncrementalAlterConfigs", Min: 0, Max: 1, AdvertisedMin: 0, FlexibleFrom: 1, MaxFrame: 4 * mib, MaxMemory: 16 * mib, Factor: 4,
 		shape: mustShape("[56:bs[40:sbSt]t]bt")},
 	{Key: 45, Name: "AlterPartitionReassignments", Min: 0, Max: 1, AdvertisedMin: 0, FlexibleFrom: 0, MaxFrame: 4 * mib, MaxMemory: 16 * mib, Factor: 4,
