@@ -62,6 +62,7 @@ type Broker struct {
 	ControlledShutdownBackoff       time.Duration
 	ControllerSocketTimeout         time.Duration
 	MaxIncrementalFetchSessions     int
+	MaxPartitionsDescribed          int
 	FetchMaxBytes                   int
 	ReplicaLagTimeMax               time.Duration
 	ReplicaFetchMaxBytes            int
@@ -277,6 +278,7 @@ func (b *Broker) fill(r *reader) {
 	b.ControlledShutdownRetries = r.int("controlled.shutdown.max.retries")
 	b.ControlledShutdownBackoff = r.ms("controlled.shutdown.retry.backoff.ms")
 	b.ControllerSocketTimeout = r.ms("controller.socket.timeout.ms")
+	b.MaxPartitionsDescribed = r.int("max.request.partition.size.limit")
 	b.MaxIncrementalFetchSessions = r.int("max.incremental.fetch.session.cache.slots")
 	b.FetchMaxBytes = r.int("fetch.max.bytes")
 	b.ReplicaLagTimeMax = r.ms("replica.lag.time.max.ms")

@@ -80,6 +80,7 @@ var brokerKeys = []key{
 	{name: "max.connections", typ: tInt, def: "2147483647", check: atLeast(0), dynamic: true, doc: "Connections at one time; the inter-broker listener always gets in."},
 	{name: "max.connections.per.ip", typ: tInt, def: "2147483647", check: atLeast(0), dynamic: true, doc: "Connections at one time from one address."},
 	{name: "max.connections.per.ip.overrides", typ: tString, def: "", check: ipOverrides, dynamic: true, doc: "The same for single addresses, as address:count."},
+	{name: "max.request.partition.size.limit", typ: tInt, def: "2000", check: atLeast(1), doc: "Partitions in one answer to DescribeTopicPartitions."},
 	{name: "max.incremental.fetch.session.cache.slots", typ: tInt, def: "1000", check: atLeast(0), doc: "Fetch sessions kept (KIP-227)."},
 	{name: "message.max.bytes", typ: tInt, def: "1048588", check: atLeast(0), dynamic: true, doc: "Largest record batch taken, in bytes."},
 	{name: "min.insync.replicas", typ: tInt, def: "1", check: atLeast(1), dynamic: true, doc: "Replicas that must be in sync for acks=all to be taken."},

@@ -134,22 +134,37 @@ func (h *Handler) describeTopic(r *listener.Request, image *metadata.Image, name
 	for _, p := range t.Sorted() {
 		rp := kmsg.NewMetadataResponseTopicPartition()
 		rp.Partition, rp.Leader, rp.LeaderEpoch = p.Index, p.Leader, p.LeaderEpoch
-		rp.Replicas, rp.ISR = p.Replicas, p.ISR
-		for _, id := range p.Replicas {
-			if !image.Alive(id) || slices.Contains(p.Offline, id) {
-				rp.OfflineReplicas = append(rp.OfflineReplicas, id)
+		rp.Replicas, rp.ISR, rp.OfflineReplicas = p.Replicas, p.ISR, offlineReplicas(image, p)
+		if err := unreachable(r, image, name, p); err != nil {
+			if req.Version < 6 {
+				err = kerr.LeaderNotAvailable
 			}
-		}
-		if _, _, ok := image.LeaderEndpoint(name, p.Index, r.Conn.Listener()); !ok {
-			rp.ErrorCode = kerr.LeaderNotAvailable.Code
-			if image.Alive(p.Leader) && req.Version >= 6 {
-				rp.ErrorCode = kerr.ListenerNotFound.Code
-			}
-			rp.Leader = metadata.NoLeader
+			rp.ErrorCode, rp.Leader = err.Code, metadata.NoLeader
 		}
 		rt.Partitions = append(rt.Partitions, rp)
 	}
 	return rt
+}
+
+func offlineReplicas(image *metadata.Image, p *metadata.Partition) (offline []int32) {
+	for _, id := range p.Replicas {
+		if !image.Alive(id) || slices.Contains(p.Offline, id) {
+			offline = append(offline, id)
+		}
+	}
+	return offline
+}
+
+// unreachable says why the caller can not reach a partition's leader, nil if it
+// can.
+func unreachable(r *listener.Request, image *metadata.Image, topic string, p *metadata.Partition) *kerr.Error {
+	if _, _, ok := image.LeaderEndpoint(topic, p.Index, r.Conn.Listener()); ok {
+		return nil
+	}
+	if image.Alive(p.Leader) {
+		return kerr.ListenerNotFound
+	}
+	return kerr.LeaderNotAvailable
 }
 
 // autoCreate makes the missing topics that the request names.

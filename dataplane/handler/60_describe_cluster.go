@@ -7,9 +7,10 @@ import (
 	"penstock/dataplane/listener"
 )
 
-// DescribeCluster (key 60), versions 0 and 1 (KIP-700): the live brokers on the
+// DescribeCluster (key 60), versions 0 to 2 (KIP-700): the live brokers on the
 // caller's listener, the controller and the cluster's id. There are no KRaft
-// controllers to describe (endpoint type 2).
+// controllers to describe (endpoint type 2), and no fenced brokers (version 2): a
+// broker either lives or is not known.
 func (h *Handler) describeCluster(r *listener.Request) {
 	req := r.Body.(*kmsg.DescribeClusterRequest)
 	resp := req.ResponseKind().(*kmsg.DescribeClusterResponse)

@@ -95,13 +95,15 @@ var table = []*API{
 		shape: mustShape("[56:[32:sSt][40:slbt]t]bt")},
 	{Key: 56, Name: "AlterPartition", Min: 0, Max: 3, AdvertisedMin: 0, FlexibleFrom: 0, Flags: InterBroker, MaxFrame: 16 * mib, MaxMemory: 64 * mib, Factor: 4,
 		shape: mustShape("il[64:0-1(s)2+(u)[72:ii0-2([4:i])3+([24:ilt])1+(b)it]t]t")},
-	{Key: 60, Name: "DescribeCluster", Min: 0, Max: 1, AdvertisedMin: 0, FlexibleFrom: 0, MaxFrame: 4 * kib, MaxMemory: 256 * kib, Factor: 4,
+	{Key: 60, Name: "DescribeCluster", Min: 0, Max: 2, AdvertisedMin: 0, FlexibleFrom: 0, MaxFrame: 4 * kib, MaxMemory: 256 * kib, Factor: 4,
 		shape: mustShape("b1+(b)2+(b)t")},
 	{Key: 67, Name: "AllocateProducerIds", Min: 0, Max: 0, AdvertisedMin: 0, FlexibleFrom: 0, Flags: InterBroker, MaxFrame: 4 * kib, MaxMemory: 256 * kib, Factor: 4,
 		shape: mustShape("ilt")},
+	{Key: 75, Name: "DescribeTopicPartitions", Min: 0, Max: 0, AdvertisedMin: 0, FlexibleFrom: 0, MaxFrame: 4 * mib, MaxMemory: 16 * mib, Factor: 4,
+		shape: mustShape("[24:st]i{32:sit}t")},
 }
 
-var byKey = func() (m [68]*API) {
+var byKey = func() (m [76]*API) {
 	for _, a := range table {
 		a.aliases = a.shape.hasBytes()
 		m[a.Key] = a

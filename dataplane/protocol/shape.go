@@ -25,7 +25,7 @@ var (
 // The notation, in the order of the wire: b h i l u are fields of 1, 2, 4, 8, 16
 // bytes; s S strings (S nullable); y Y byte fields (Y nullable); t the tagged
 // fields of flexible versions; [N:...] an array whose element takes N bytes in
-// memory; 3+(...) and 0-12(...) what only these versions have.
+// memory; {N:...} a struct of N bytes that may be left out; 3+(...) and 0-12(...) what only these versions have.
 type shape []op
 
 type op struct {
@@ -37,6 +37,7 @@ type op struct {
 
 const (
 	opArray   = '['
+	opMaybe   = '{'
 	opVersion = '('
 )
 
@@ -67,17 +68,17 @@ func parseShape(text string, end byte) (shape, string, error) {
 			return s, text[1:], nil
 		case strings.IndexByte("bhilusSyYt", c) >= 0:
 			s, text = append(s, op{kind: c}), text[1:]
-		case c == '[':
+		case c == opArray, c == opMaybe:
 			var size int64
 			head, body, ok := strings.Cut(text[1:], ":")
 			if _, err := fmt.Sscanf(head, "%d", &size); err != nil || !ok {
-				return nil, text, fmt.Errorf("array without a size")
+				return nil, text, fmt.Errorf("%q without a size", c)
 			}
-			sub, rest, err := parseShape(body, ']')
+			sub, rest, err := parseShape(body, c+2) // ']' or '}'
 			if err != nil {
 				return nil, rest, err
 			}
-			s, text = append(s, op{kind: opArray, size: size, sub: sub}), rest
+			s, text = append(s, op{kind: c, size: size, sub: sub}), rest
 		case c >= '0' && c <= '9':
 			head, body, ok := strings.Cut(text, "(")
 			if !ok {
@@ -170,6 +171,14 @@ func (w *walker) walk(s shape) {
 			if o.min <= w.version && w.version <= o.max {
 				w.walk(o.sub)
 			}
+		case opMaybe: // -1: it is left out
+			if len(w.b) == 0 || int8(w.b[0]) == -1 {
+				w.skip(1)
+				break
+			}
+			w.skip(1)
+			w.mem += arrayCost + o.size
+			w.walk(o.sub)
 		case opArray:
 			n := w.length(4)
 			if n > len(w.b) { // no element is empty on the wire
