@@ -122,7 +122,7 @@ var reassignCases = []blackBoxCase{
 		if first > second {
 			t.Fatal("names are in order of their making")
 		}
-		nope := b.name("unknown") // which comes after the others
+		nope := b.name("unknown")                      // which comes after the others
 		names := []string{second, nope, first, second} // in any order, one twice
 		slices.Sort(names[:3])
 		describe := func(limit int32, cursor *kmsg.DescribeTopicPartitionsRequestCursor, names ...string) *kmsg.DescribeTopicPartitionsResponse {

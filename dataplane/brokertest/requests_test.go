@@ -201,6 +201,20 @@ func sample(t testing.TB, key int16, topic, group string) kmsg.Request {
 		r.Topics, r.TimeoutMillis = append(r.Topics, rt), 5000
 	case *kmsg.DeleteGroupsRequest:
 		r.Groups = []string{group}
+	case *kmsg.ElectLeadersRequest:
+		rt := kmsg.NewElectLeadersRequestTopic()
+		rt.Topic, rt.Partitions = topic, []int32{0}
+		r.TimeoutMillis, r.Topics = 1000, append(r.Topics, rt)
+	case *kmsg.AlterPartitionAssignmentsRequest:
+		return moveOf(topic, 0, []int32{0})
+	case *kmsg.ListPartitionReassignmentsRequest:
+		rt := kmsg.NewListPartitionReassignmentsRequestTopic()
+		rt.Topic, rt.Partitions = topic, []int32{0}
+		r.TimeoutMillis, r.Topics = 1000, append(r.Topics, rt)
+	case *kmsg.DescribeTopicPartitionsRequest:
+		rt := kmsg.NewDescribeTopicPartitionsRequestTopic()
+		rt.Topic = topic
+		r.Topics = append(r.Topics, rt)
 	case *kmsg.IncrementalAlterConfigsRequest:
 		c := kmsg.NewIncrementalAlterConfigsRequestResourceConfig()
 		c.Name, c.Value = "retention.ms", name("1000")
