@@ -147,3 +147,54 @@ func without(a, b []int32) []int32 {
 	}
 	return out
 }
+
+// TestUncleanElectionIsSwitchedOnWhileOffline: a partition whose only replica in sync
+// is gone gets a leader as soon as its topic allows it.
+func TestUncleanElectionIsSwitchedOnWhileOffline(t *testing.T) {
+	c := Start(t, Options{Brokers: 3, Settings: []string{"replica.lag.time.max.ms=1500", "zookeeper.session.timeout.ms=2000"}})
+	c.createOn("t", 1, []int32{1, 2})
+	inSync := func(want int) {
+		t.Helper()
+		Await(t, 30*time.Second, fmt.Sprint(want, " in sync"), func() error {
+			have := -1
+			c.describe("t", func(m *kmsg.MetadataResponse) { have = len(m.Topics[0].Partitions[0].ISR) })
+			if have != want {
+				return fmt.Errorf("%d are", have)
+			}
+			return nil
+		})
+	}
+	c.Brokers[2].Kill()
+	inSync(1)
+	c.Brokers[1].Kill()
+	c.Brokers[2].Start()
+	Await(t, 30*time.Second, "nobody leading", func() error {
+		leader := int32(1)
+		c.describe("t", func(m *kmsg.MetadataResponse) { leader = m.Topics[0].Partitions[0].Leader })
+		if leader == 2 {
+			t.Fatal("a replica that is not in sync leads")
+		}
+		if leader != -1 {
+			return fmt.Errorf("%d leads", leader)
+		}
+		return nil
+	})
+	value := "true"
+	cl := kadm.NewClient(c.freshClient())
+	resp, err := cl.AlterTopicConfigs(context.Background(), []kadm.AlterConfig{{Name: "unclean.leader.election.enable", Value: &value}}, "t")
+	if err != nil || resp[0].Err != nil {
+		t.Fatal(err, resp)
+	}
+	if id := c.awaitLeader("t", 0, -1); id != 2 {
+		t.Fatalf("%d leads", id)
+	}
+	c.Brokers[1].Start()
+	inSync(2)
+	results, err := cl.ElectLeaders(context.Background(), kadm.ElectPreferredReplica, kadm.TopicsSet{"t": {0: {}}})
+	if err != nil || results["t"][0].Err != nil {
+		t.Fatal(err, results)
+	}
+	if id := c.leader("t", 0); id != 1 {
+		t.Fatalf("%d leads after the preferred election", id)
+	}
+}
