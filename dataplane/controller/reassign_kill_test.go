@@ -50,8 +50,11 @@ func reassignmentKilledAt(t *testing.T, step int) (done bool) {
 		}
 	}()
 	defer func() { close(over); <-killed }()
-	c.free("asked", func() bool { // as a client does that asks until it has been heard
+	c.free("asked", func() bool { // until ZooKeeper has it: from then on nobody has to ask again
 		ctx, ctl := active()
+		if a, err := c.zk.Topic(c.ctx, "t"); err != nil || len(a.Of(0).Adding) > 0 {
+			return err == nil
+		}
 		return ctl != nil && c.wish(ctx, ctl, tp, 3, 4) == nil
 	})
 	c.free("in sync, or done", func() bool {
