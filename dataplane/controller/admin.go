@@ -99,6 +99,9 @@ func (c *Controller) look(ctx context.Context, names []string, ids []protocol.UU
 	return s, err
 }
 
+// tooWide answers a request whose topic does not fit into its znode.
+var tooWide = refuse(kerr.InvalidPartitions, "the topic's assignment would be larger than the 1 MB that ZooKeeper takes: use fewer partitions or replicas, or move them in parts")
+
 // ended turns an error of ZooKeeper during an admin call into the wire's.
 func (c *Controller) ended(err error) error {
 	var ke *kerr.Error
@@ -110,6 +113,8 @@ func (c *Controller) ended(err error) error {
 		return kerr.NotController
 	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):
 		return kerr.RequestTimedOut
+	case errors.Is(err, coordination.ErrTooLarge):
+		return tooWide
 	}
 	c.log.Error("topic administration failed", "err", err)
 	return err

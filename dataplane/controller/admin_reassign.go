@@ -2,11 +2,13 @@ package controller
 
 import (
 	"context"
+	"errors"
 	"slices"
 
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"penstock/dataplane/coordination"
 	"penstock/dataplane/protocol"
 )
 
@@ -15,7 +17,8 @@ import (
 // returns when ZooKeeper has the wish; ListPartitionReassignments tells when it
 // is done.
 //
-// Errors of the whole request: NOT_CONTROLLER, REQUEST_TIMED_OUT. Of a partition:
+// Errors of the whole request: NOT_CONTROLLER, REQUEST_TIMED_OUT,
+// INVALID_PARTITIONS (too many at once of one topic). Of a partition:
 // INVALID_REPLICA_ASSIGNMENT (none, one twice, one that does not live and has no
 // replica yet), NO_REASSIGNMENT_IN_PROGRESS, UNKNOWN_TOPIC_OR_PARTITION (also of a
 // topic that is being deleted), INVALID_REPLICATION_FACTOR (version 1, where the
@@ -43,7 +46,11 @@ func (c *Controller) AlterPartitionAssignments(ctx context.Context, req *kmsg.Al
 		if len(moves) == 0 {
 			return nil
 		}
-		return t.reassign(moves)
+		err := t.reassign(moves)
+		if errors.Is(err, coordination.ErrTooLarge) {
+			return tooWide
+		}
+		return err
 	})
 	if err != nil {
 		resp.ErrorCode, resp.ErrorMessage = codeOf(err), message(err)

@@ -349,7 +349,11 @@ func (t *term) reassignmentsAsked() error {
 		return err
 	}
 	if len(moves) > 0 {
-		return t.reassign(moves)
+		err := t.reassign(moves)
+		if !errors.Is(err, coordination.ErrTooLarge) {
+			return err
+		}
+		t.c.log.Error("reassignments that were asked for in zookeeper are too many at once", "err", err)
 	}
 	return t.sweepAsked()
 }

@@ -556,3 +556,37 @@ func TestRebalanceLeavesReassignmentsAlone(t *testing.T) {
 		t.Fatalf("%+v", s)
 	}
 }
+
+// What one znode can not hold is refused before anything is written; it would
+// take the connection to ZooKeeper down again and again.
+func TestReassignmentOfTooWideATopicIsRefused(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t, 1, 2)
+	ctl := c.start(9).control().ctl
+	c.awaitController(9)
+	const n = 30_000
+	wide := coordination.TopicAssignment{ID: coordination.NewTopicID(), Partitions: map[int32][]int32{}}
+	req := kmsg.NewPtrAlterPartitionAssignmentsRequest()
+	rt := kmsg.NewAlterPartitionAssignmentsRequestTopic()
+	rt.Topic = "wide"
+	for i := range int32(n) {
+		wide.Partitions[i] = []int32{1}
+		rp := kmsg.NewAlterPartitionAssignmentsRequestTopicPartition()
+		rp.Partition, rp.Replicas = i, []int32{2}
+		rt.Partitions = append(rt.Partitions, rp)
+	}
+	req.Topics = append(req.Topics, rt)
+	var fence coordination.Fence
+	must(t, ctl.call(c.ctx, func(tm *term) error {
+		fence = tm.fence
+		tm.st.addTopic("wide", wide) // known, but without 30,000 states in ZooKeeper
+		return nil
+	}))
+	must(t, c.zk.CreateTopic(c.ctx, fence, "wide", wide, nil))
+	if r := ctl.AlterPartitionAssignments(c.ctx, req); r.ErrorCode != kerr.InvalidPartitions.Code {
+		t.Fatalf("%s", text(r.ErrorCode, r.ErrorMessage))
+	}
+	if a, err := c.zk.Topic(c.ctx, "wide"); err != nil || a.Version != 0 || !ctl.Active() {
+		t.Fatalf("version %d, %v", a.Version, err)
+	}
+}

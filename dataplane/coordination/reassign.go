@@ -28,7 +28,8 @@ func (a Assignment) equal(b Assignment) bool {
 
 // Reassign writes the assignments of some partitions and leaves the others of
 // their topics as they are, whoever writes those at the same time. Topics and
-// partitions that are no longer there are left out.
+// partitions that are no longer there are left out. If one of the znodes would be
+// too large (ErrTooLarge), none is written.
 func (c *Client) Reassign(ctx context.Context, f Fence, parts map[protocol.TopicPartition]Assignment) error {
 	byTopic := map[string]map[int32]Assignment{}
 	for tp, a := range parts {
@@ -38,38 +39,54 @@ func (c *Client) Reassign(ctx context.Context, f Fence, parts map[protocol.Topic
 		byTopic[tp.Topic][tp.Partition] = a
 	}
 	names := slices.Sorted(maps.Keys(byTopic))
+	next := make([]*TopicAssignment, len(names)) // nil: nothing to write
+	err := parallel(ctx, len(names), func(ctx context.Context, i int) (err error) {
+		next[i], err = c.reassigned(ctx, names[i], byTopic[names[i]])
+		return err
+	})
+	if err != nil {
+		return err
+	}
 	return parallel(ctx, len(names), func(ctx context.Context, i int) error {
-		return c.reassignTopic(ctx, f, names[i], byTopic[names[i]])
+		for next[i] != nil {
+			err := c.SetTopic(ctx, f, names[i], *next[i])
+			if !errors.Is(err, ErrBadVersion) && !errors.Is(err, ErrNoNode) {
+				return err
+			}
+			// Either our own write, whose reply was lost, or somebody else's.
+			if next[i], err = c.reassigned(ctx, names[i], byTopic[names[i]]); err != nil {
+				return err
+			}
+		}
+		return nil
 	})
 }
 
-func (c *Client) reassignTopic(ctx context.Context, f Fence, topic string, parts map[int32]Assignment) error {
-	for {
-		a, err := c.Topic(ctx, topic)
-		if errors.Is(err, ErrNoNode) {
-			return nil
-		}
-		if err != nil {
-			return err
-		}
-		changed := false
-		for i, want := range parts {
-			if _, ok := a.Partitions[i]; !ok || a.Of(i).equal(want) {
-				continue
-			}
-			changed = true
-			a.Partitions[i] = want.Replicas
-			put(a.Adding, i, want.Adding)
-			put(a.Removing, i, want.Removing)
-		}
-		if !changed { // among others our own write, whose reply was lost
-			return nil
-		}
-		err = c.SetTopic(ctx, f, topic, a)
-		if !errors.Is(err, ErrBadVersion) && !errors.Is(err, ErrNoNode) {
-			return err
-		}
+// reassigned is what a topic's znode has to become, nil if it is that already or
+// gone.
+func (c *Client) reassigned(ctx context.Context, topic string, parts map[int32]Assignment) (*TopicAssignment, error) {
+	a, err := c.Topic(ctx, topic)
+	if errors.Is(err, ErrNoNode) {
+		return nil, nil
 	}
+	if err != nil {
+		return nil, err
+	}
+	changed := false
+	for i, want := range parts {
+		if _, ok := a.Partitions[i]; !ok || a.Of(i).equal(want) {
+			continue
+		}
+		changed = true
+		a.Partitions[i] = want.Replicas
+		put(a.Adding, i, want.Adding)
+		put(a.Removing, i, want.Removing)
+	}
+	if !changed {
+		return nil, nil
+	}
+	_, err = topicData(a)
+	return &a, err
 }
 
 func put(m map[int32][]int32, partition int32, replicas []int32) {

@@ -84,6 +84,22 @@ func EncodeTopic(a TopicAssignment) []byte {
 	return data
 }
 
+// ErrTooLarge means that a topic has too many replicas for one znode.
+var ErrTooLarge = errors.New("coordination: a topic's assignment is larger than zookeeper takes")
+
+// maxTopicData leaves room for the rest of a request in the 1 MiB that ZooKeeper
+// takes by default (jute.maxbuffer). It ends the connection at a larger one, which
+// would then be sent again, for ever.
+const maxTopicData = 1_000_000
+
+func topicData(a TopicAssignment) ([]byte, error) {
+	data := EncodeTopic(a)
+	if len(data) > maxTopicData {
+		return nil, fmt.Errorf("%w: %d bytes", ErrTooLarge, len(data))
+	}
+	return data, nil
+}
+
 func byName(m map[int32][]int32) map[string][]int32 {
 	out := make(map[string][]int32, len(m))
 	for p, rs := range m {
@@ -215,8 +231,13 @@ func (c *Client) PartitionStates(ctx context.Context, tps []protocol.TopicPartit
 }
 
 // CreateTopic writes a new topic's config and then its assignment, which is
-// what the controller watches. ErrNodeExists when the topic is there already.
+// what the controller watches. ErrNodeExists when the topic is there already,
+// ErrTooLarge when it has too many replicas.
 func (c *Client) CreateTopic(ctx context.Context, f Fence, name string, a TopicAssignment, config map[string]string) error {
+	data, err := topicData(a)
+	if err != nil {
+		return err
+	}
 	if st, err := c.Exists(ctx, TopicPath(name)); err != nil {
 		return err
 	} else if st != nil {
@@ -226,7 +247,7 @@ func (c *Client) CreateTopic(ctx context.Context, f Fence, name string, a TopicA
 	if err := c.setTopicConfig(ctx, f, name, config); err != nil {
 		return err
 	}
-	_, err := c.Fenced(ctx, f, CreateOp(TopicPath(name), EncodeTopic(a)))
+	_, err = c.Fenced(ctx, f, CreateOp(TopicPath(name), data))
 	if errors.Is(err, ErrNodeExists) {
 		// A repeated request whose first reply was lost finds its own topic.
 		if now, err := c.Topic(ctx, name); err == nil && now.ID == a.ID && a.ID != (protocol.UUID{}) {
@@ -255,9 +276,14 @@ func (c *Client) setTopicConfig(ctx context.Context, f Fence, name string, confi
 	}
 }
 
-// SetTopic replaces a topic's assignment if the znode has a.Version.
+// SetTopic replaces a topic's assignment if the znode has a.Version; ErrTooLarge as
+// with CreateTopic.
 func (c *Client) SetTopic(ctx context.Context, f Fence, name string, a TopicAssignment) error {
-	_, err := c.Fenced(ctx, f, SetOp(TopicPath(name), EncodeTopic(a), a.Version))
+	data, err := topicData(a)
+	if err != nil {
+		return err
+	}
+	_, err = c.Fenced(ctx, f, SetOp(TopicPath(name), data, a.Version))
 	return err
 }
 
