@@ -91,7 +91,7 @@ type sources struct {
 
 func readSources(t *testing.T) sources {
 	s := sources{others: map[string]bool{}}
-	read := regexp.MustCompile(`\b(?:(?:\w+\.)?(?:cfg|Broker|broker)|b|c|t)\.(\w+)\b[^(]`)
+	read := regexp.MustCompile(`\b(?:(?:\w+\.)?(?:cfg|Broker|broker|inForce)(?:\(\))?|b|c|t|now)\.(\w+)\b[^(]`)
 	err := filepath.WalkDir("..", func(path string, d os.DirEntry, err error) error {
 		if err != nil || d.IsDir() || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") {
 			return err

@@ -30,9 +30,9 @@ type Config struct {
 	// LeaderAndIsr announces for leaders. Default: the first of a broker.
 	Listener string
 
-	// UncleanLeaderElection is unclean.leader.election.enable of the broker;
-	// a topic's own setting wins. Default false.
-	UncleanLeaderElection bool
+	// UncleanLeaderElection is unclean.leader.election.enable of the broker as it is
+	// now; a topic's own setting wins. Default: false.
+	UncleanLeaderElection func() bool
 
 	// AutoRebalance is auto.leader.rebalance.enable: preferred leaders are put
 	// back 5 s after a failover and then every RebalanceInterval

@@ -59,6 +59,9 @@ func New(cfg Config) (*Controller, error) {
 	if cfg.MaxPartitionsPerRequest <= 0 {
 		cfg.MaxPartitionsPerRequest = 10_000
 	}
+	if cfg.UncleanLeaderElection == nil {
+		cfg.UncleanLeaderElection = func() bool { return false }
+	}
 	log := cfg.Logger
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)

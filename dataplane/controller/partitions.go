@@ -186,7 +186,7 @@ func (t *term) uncleanAllowed(topic string) (bool, error) {
 			return set, nil
 		}
 	}
-	return t.c.cfg.UncleanLeaderElection, nil
+	return t.c.cfg.UncleanLeaderElection(), nil
 }
 
 // elect writes the choices for partitions that have a state; who is not chosen

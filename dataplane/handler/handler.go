@@ -30,7 +30,7 @@ import (
 // required.
 type Deps struct {
 	BrokerID   int32
-	Broker     *config.Broker
+	Broker     func() *config.Broker // as it is now
 	Partitions *partition.Manager
 	Metadata   *metadata.Cache
 	Groups     *group.Coordinator
@@ -65,6 +65,10 @@ type Store interface {
 	// ChangeTopicConfig replaces them by what change makes of them. It may ask
 	// more than once, when others change them at the same time.
 	ChangeTopicConfig(ctx context.Context, topic string, change Change) error
+	// BrokerConfig and ChangeBrokerConfig do the same for the dynamic settings of a
+	// broker, named by its id, or of all (DefaultEntity).
+	BrokerConfig(ctx context.Context, broker string) (map[string]string, error)
+	ChangeBrokerConfig(ctx context.Context, broker string, change Change) error
 	// Quotas lists every quota entity with its settings.
 	Quotas(ctx context.Context) ([]QuotaEntity, error)
 	// ChangeQuotas does the same for the settings of one entity, whose Values
@@ -83,8 +87,8 @@ type QuotaEntity struct {
 	Values         map[string]string
 }
 
-// DefaultEntity stands for "every user (client id) without an own quota", in
-// ZooKeeper too.
+// DefaultEntity stands for "every user (client id) without an own quota", and for all
+// brokers, in ZooKeeper too.
 const DefaultEntity = "<default>"
 
 // Handler serves requests; see Serve.
@@ -173,7 +177,7 @@ func User(c *listener.Conn) string {
 // the control plane come in on a listener of their own, and what they move is
 // the service's own business.
 func (h *Handler) metered(c *listener.Conn) string {
-	if len(h.Broker.Listeners) > 1 && c.Listener() == h.Broker.InterBrokerListener {
+	if len(h.Broker().Listeners) > 1 && c.Listener() == h.Broker().InterBrokerListener {
 		return ""
 	}
 	return c.Principal()
