@@ -323,8 +323,8 @@ func TestDescribeTopic(t *testing.T) {
 
 func TestDescribeBroker(t *testing.T) {
 	b := mustNew(t, "penstock.zookeeper.digest", "user:hunter2", "log.segment.bytes", "100", "listener.name.plaintext.plain.sasl.jaas.config", "hunter3", "listener.name.plaintext.max.connections", "9")
-	b, errs := b.WithDynamic(map[string]string{"log.segment.bytes": "300", "listener.name.plaintext.max.connections": "7"}, map[string]string{"log.segment.bytes": "200", "message.max.bytes": "50", "broker.id": "7", "my.plugin.password": "hunter4"})
-	if b.ID != 1 || len(errs) != 1 || !strings.Contains(errs[0].Error(), "broker.id") {
+	b, errs := b.WithDynamic(map[string]string{"log.segment.bytes": "300", "listener.name.plaintext.max.connections": "7"}, map[string]string{"log.segment.bytes": "200", "message.max.bytes": "50", "broker.id": "7", "my.plugin.password": "hunter4", "background.threads": "12"})
+	if b.ID != 1 || len(errs) != 2 || !strings.Contains(errs[0].Error(), "background.threads") || !strings.Contains(errs[1].Error(), "broker.id") {
 		t.Fatalf("%v %q", b.ID, errs)
 	}
 	if topic, _ := b.Topic(nil); topic.SegmentBytes != 300 || topic.MaxMessageBytes != 50 {
@@ -370,7 +370,7 @@ func TestDescribeBroker(t *testing.T) {
 	if !slices.IsSortedFunc(all, func(a, b Entry) int { return strings.Compare(a.Name, b.Name) }) {
 		t.Error("not sorted")
 	}
-	if got := b.DescribeDefault(nil); len(got) != 3 || chainText(got[0]) != "log.segment.bytes=200:DYNAMIC_DEFAULT_BROKER_CONFIG" || value(got[1].Value) != "50" || got[2].Value != nil {
+	if got := b.DescribeDefault(nil); len(got) != 4 || chainText(got[0]) != "background.threads=<nil>:DYNAMIC_DEFAULT_BROKER_CONFIG" || chainText(got[1]) != "log.segment.bytes=200:DYNAMIC_DEFAULT_BROKER_CONFIG" || value(got[2].Value) != "50" || got[3].Value != nil {
 		t.Errorf("%+v", got)
 	}
 	if got := b.DescribeDefault([]string{"message.max.bytes", "num.partitions"}); len(got) != 1 {

@@ -53,9 +53,9 @@ func (b *Broker) DescribeTopic(overrides map[string]string, names []string) []En
 }
 
 // DescribeBroker reports the broker's settings, sorted by name. names nil asks
-// for all that the tables hold, for the listeners' own that are set, and for the
-// foreign entries kept for this broker, of which only the name is told; unknown
-// names are left out.
+// for all that the tables hold, for the listeners' own that are set, and for what
+// else is kept for this broker, as settings of a Kafka broker's only, of which the
+// name is told; unknown names are left out.
 func (b *Broker) DescribeBroker(names []string) []Entry {
 	var out []Entry
 	for _, k := range pick(brokerIndex, names) {
@@ -76,12 +76,12 @@ func (b *Broker) DescribeBroker(names []string) []Entry {
 		}
 	}
 	for _, name := range b.layers.othersOwn {
-		if wanted(names, name) && foreign(name) {
+		if wanted(names, name) && brokerIndex[name] == nil {
 			out = append(out, foreignEntry(name, kmsg.ConfigSourceDynamicBrokerConfig))
 		}
 	}
 	for _, name := range b.layers.othersAll {
-		if wanted(names, name) && foreign(name) && !slices.Contains(b.layers.othersOwn, name) {
+		if wanted(names, name) && brokerIndex[name] == nil && !slices.Contains(b.layers.othersOwn, name) {
 			out = append(out, foreignEntry(name, kmsg.ConfigSourceDynamicDefaultBrokerConfig))
 		}
 	}
@@ -100,7 +100,7 @@ func (b *Broker) DescribeDefault(names []string) []Entry {
 		}
 	}
 	for _, name := range b.layers.othersAll {
-		if wanted(names, name) && foreign(name) {
+		if wanted(names, name) && brokerIndex[name] == nil {
 			out = append(out, foreignEntry(name, source))
 		}
 	}
@@ -117,7 +117,7 @@ func (b *Broker) entry(name string, k *key, chain []Synonym) Entry {
 	return e
 }
 
-// foreignEntry is reported as Kafka does: what type it has nobody knows, so it may be
+// foreignEntry is reported as Kafka does what it does not know: what type it has nobody knows, so it may be
 // a secret.
 func foreignEntry(name string, source kmsg.ConfigSource) Entry {
 	return Entry{Name: name, Source: source, ReadOnly: true, Sensitive: true, Synonyms: []Synonym{{name, nil, source}}}
