@@ -193,12 +193,6 @@ func (h *Handler) within(millis int32) (context.Context, context.CancelFunc) {
 }
 
 // text is an error's message for a reply, nil for none.
-func text(err error) *string {
-	if err == nil {
-		return nil
-	}
-	s := err.Error()
-	return &s
-}
+func text(err error) *string { return protocol.Message(err) }
 
 func code(err error) int16 { return protocol.Code(err) }
