@@ -33,6 +33,7 @@ type Broker struct {
 	cfg      *config.Broker // as it was at the start; what can change is read from now
 	settings settings
 	log      *slog.Logger
+	logLevel *slog.LevelVar
 
 	ctx    context.Context // ends when the stop begins to take things down
 	cancel context.CancelFunc

@@ -36,12 +36,13 @@ var ErrStopped = errors.New("the start was called off")
 
 // Start brings a broker up and returns when it serves. ctx bounds the start
 // only. On an error everything started is stopped again; once ctx has ended and
-// that went well the error is ErrStopped.
-func Start(ctx context.Context, cfg *config.Broker, log *slog.Logger) (_ *Broker, err error) {
+// that went well the error is ErrStopped. level, if not nil, is that of the log, which
+// an administrator may change.
+func Start(ctx context.Context, cfg *config.Broker, log *slog.Logger, level *slog.LevelVar) (_ *Broker, err error) {
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
 	}
-	b := &Broker{cfg: cfg, log: log.With("broker", cfg.ID), failed: make(chan error, 1)}
+	b := &Broker{cfg: cfg, log: log.With("broker", cfg.ID), logLevel: level, failed: make(chan error, 1)}
 	b.epoch.Store(-1)
 	b.settings.inForce.Store(cfg)
 	b.ctx, b.cancel = context.WithCancel(context.Background())
@@ -335,7 +336,7 @@ func (b *Broker) serve(context.Context) error {
 		Sessions:   fetchsession.New(fetchsession.Config{Slots: b.cfg.MaxIncrementalFetchSessions}),
 		Controller: b.controller, Quotas: b.quotas, Store: store{b.zk}, ACLs: b.acls,
 		SASL:        func(l string) *auth.Server { return b.logins[l] },
-		EnsureTopic: b.ensureTopic, NextProducerID: ids.take, BrokerEpoch: b.epoch.Load, Logger: b.log,
+		EnsureTopic: b.ensureTopic, NextProducerID: ids.take, BrokerEpoch: b.epoch.Load, Logger: b.log, LogLevel: b.logLevel,
 	}
 	if b.meter != nil {
 		d.Fetched = b.meter.Fetched

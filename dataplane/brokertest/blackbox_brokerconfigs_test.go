@@ -171,6 +171,39 @@ var brokerConfigCases = []blackBoxCase{
 			t.Errorf("%+v", c)
 		}
 	}},
+	{"broker settings/the log's level", func(t *testing.T, b *target) {
+		w := b.dial(t)
+		id := fmt.Sprint(b.brokerID(w))
+		const ofLogger = kmsg.ConfigResourceTypeBrokerLogger
+		root, ok := described(w, ofLogger, id)["root"]
+		if !ok || root.Source != kmsg.ConfigSourceDynamicBrokerLoggerConfig || root.ReadOnly || root.IsSensitive || len(root.ConfigSynonyms) != 0 {
+			t.Fatalf("%+v", root)
+		}
+		level := deref(root.Value)
+		if got := described(w, ofLogger, id, "no.such.logger"); len(got) != 0 {
+			t.Errorf("%+v", got)
+		}
+		for _, name := range []string{"", "99", "abc"} {
+			r := ask[*kmsg.DescribeConfigsResponse](w, describeOf(4, ofLogger, name)).Resources[0]
+			wantCode(t, "of broker "+name, r.ErrorCode, kerr.InvalidRequest)
+		}
+		alter := func(want *kerr.Error, name string, dry bool, ops ...incremental) {
+			t.Helper()
+			r := ask[*kmsg.IncrementalAlterConfigsResponse](w, incrementalOf(ofLogger, name, dry, ops...)).Resources[0]
+			wantCode(t, fmt.Sprintf("%v (%s)", ops, deref(r.ErrorMessage)), r.ErrorCode, want)
+		}
+		alter(nil, id, false, incremental{opSet, "root", level})
+		alter(nil, id, true, incremental{opSet, "root", "TRACE"})
+		if now := deref(described(w, ofLogger, id, "root")["root"].Value); now != level {
+			t.Errorf("a dry run made %s of %s", now, level)
+		}
+		alter(kerr.InvalidConfig, id, false, incremental{opSet, "root", "LOUD"})
+		alter(kerr.InvalidConfig, id, false, incremental{opSet, "no.such.logger.at.all", "INFO"})
+		alter(kerr.InvalidRequest, id, false, incremental{opDelete, "root", ""})
+		alter(kerr.InvalidRequest, id, false, incremental{opAppend, "root", "INFO"})
+		alter(kerr.InvalidRequest, "99", false, incremental{opSet, "root", "INFO"})
+		wantCode(t, "the old call", ask[*kmsg.AlterConfigsResponse](w, alterOf(ofLogger, id, false, "root", "INFO")).Resources[0].ErrorCode, kerr.InvalidRequest)
+	}},
 	{"broker settings/what can be changed", func(t *testing.T, b *target) {
 		w := b.dial(t)
 		got := described(w, ofBroker, fmt.Sprint(b.brokerID(w)))

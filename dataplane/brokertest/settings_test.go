@@ -261,10 +261,17 @@ func TestSettingsOfARunningBrokerTakeEffect(t *testing.T) {
 	}
 	w.t = t
 
+	quiet := len(n.logged(0))
+	r := ask[*kmsg.IncrementalAlterConfigsResponse](w, incrementalOf(kmsg.ConfigResourceTypeBrokerLogger, "0", false, incremental{opSet, "root", "DEBUG"})).Resources[0]
+	wantCode(t, "more of the log", r.ErrorCode, nil)
+
 	// What is set holds after a restart from the start on.
 	setBroker(w, "", "message.max.bytes", "200", "num.recovery.threads.per.data.dir", "2")
 	awaitChain(w, ofBroker, "0", "num.recovery.threads.per.data.dir", "2:DYNAMIC_DEFAULT_BROKER_CONFIG 1:DEFAULT_CONFIG")
 	n.Stop()
+	if log := string(n.logged(0)); strings.Contains(log[:quiet], "level=DEBUG") || !strings.Contains(log[quiet:], "level=DEBUG msg=stopped") {
+		t.Error("the log does not go by its level")
+	}
 	n.Start()
 	w = dialBroker(t, n.Addr)
 	a := topic()

@@ -67,6 +67,8 @@ func (h *Handler) describeResource(ctx context.Context, r *listener.Request, in 
 			return nil, err
 		}
 		return h.Broker().DescribeBroker(in.ConfigNames), nil
+	case kmsg.ConfigResourceTypeBrokerLogger:
+		return h.describeLogger(r, in)
 	}
 	return nil, fmt.Errorf("%w: resources of type %v have no settings here", kerr.InvalidRequest, in.ResourceType)
 }

@@ -61,8 +61,10 @@ func (h *Handler) alter(r *listener.Request, a *alteration, times int) error {
 		return h.alterTopic(r, a)
 	case kmsg.ConfigResourceTypeBroker:
 		return h.alterBroker(r, a)
+	case kmsg.ConfigResourceTypeBrokerLogger:
+		return h.alterLogger(r, a)
 	}
-	return fmt.Errorf("%w: resources of type %v have no settings here that can be changed so", kerr.InvalidRequest, a.typ)
+	return fmt.Errorf("%w: resources of type %v have no settings here", kerr.InvalidRequest, a.typ)
 }
 
 func (h *Handler) alterTopic(r *listener.Request, a *alteration) error {

@@ -26,8 +26,8 @@ import (
 	"penstock/dataplane/protocol"
 )
 
-// Deps is the world of a Handler. All fields but ACLs, SASL and Fetched are
-// required.
+// Deps is the world of a Handler. All fields but ACLs, SASL, Fetched, Logger and
+// LogLevel are required.
 type Deps struct {
 	BrokerID   int32
 	Broker     func() *config.Broker // as it is now
@@ -55,6 +55,8 @@ type Deps struct {
 	BrokerEpoch func() int64
 
 	Logger *slog.Logger
+	// LogLevel is the level of what Logger writes, if that can be changed.
+	LogLevel *slog.LevelVar
 }
 
 // Store is what the cluster keeps in ZooKeeper besides topics: configuration
@@ -102,6 +104,9 @@ type Handler struct {
 func New(ctx context.Context, d Deps) *Handler {
 	if d.Logger == nil {
 		d.Logger = slog.New(slog.DiscardHandler)
+	}
+	if d.LogLevel == nil {
+		d.LogLevel = new(slog.LevelVar)
 	}
 	h := &Handler{Deps: d, ctx: ctx}
 	h.serving = map[int16]func(*listener.Request){
