@@ -1,6 +1,7 @@
 package config
 
 import (
+	"encoding/json"
 	"fmt"
 	"maps"
 	"slices"
@@ -29,6 +30,9 @@ func (b *Broker) AlterTopic(current map[string]string, ops []Op) (map[string]str
 		if topicIndex[name] == nil {
 			return nil, fmt.Errorf("%w: no such topic setting: %s", kerr.InvalidConfig, clip(name))
 		}
+	}
+	if err := fits(out); err != nil {
+		return nil, fmt.Errorf("%w: %w", kerr.InvalidConfig, err)
 	}
 	// Only the outcome is checked: an old bad value of a key that is not
 	// touched must not stop the change that would mend another.
@@ -88,6 +92,25 @@ func allSet(settings []Op) []Op {
 		settings[i].Op = kmsg.IncrementalAlterConfigOpSet
 	}
 	return settings
+}
+
+// mostKept bounds what is kept of one topic or broker, as it is written to ZooKeeper,
+// which hangs up on whoever sends a larger znode than 1 MiB, again and again.
+const mostKept = 1_000_000
+
+func fits(entries map[string]string) error {
+	size := 0
+	for k, v := range entries {
+		size += len(k) + len(v)
+	}
+	if size <= mostKept {
+		text, _ := json.Marshal(entries) // what has to be escaped grows
+		size = len(text)
+	}
+	if size > mostKept {
+		return fmt.Errorf("the settings take %d bytes, at most %d can be kept", size, mostKept)
+	}
+	return nil
 }
 
 func (b *Broker) validateTouched(overrides map[string]string, touched map[string]bool) error {

@@ -10,13 +10,13 @@ import (
 )
 
 // dynamicKey is the key that a name stands for in the dynamic settings, nil if it is
-// not one that a running broker can change. Behind a listener's prefix that is
-// max.connections only.
+// not one that a running broker can change. Behind a listener's prefix, whose name is
+// in lower case, that is max.connections only.
 func dynamicKey(name string) *key {
 	k := brokerIndex[name]
 	if k == nil {
 		_, k, _ = splitPrefixed(name)
-		if k != nil && !strings.HasSuffix(name, ".max.connections") {
+		if k != nil && (!strings.HasSuffix(name, ".max.connections") || name != strings.ToLower(name)) {
 			return nil
 		}
 	}
@@ -168,6 +168,9 @@ func (b *Broker) alterBroker(current, base map[string]string, ops []Op, all bool
 	}
 	if len(faults) > 0 {
 		return nil, fmt.Errorf("%w: %s", kerr.InvalidRequest, strings.Join(faults, "; "))
+	}
+	if err := fits(out); err != nil {
+		return nil, fmt.Errorf("%w: %w", kerr.InvalidRequest, err)
 	}
 	if err := b.mayBecome(current, out, all); err != nil {
 		return nil, err

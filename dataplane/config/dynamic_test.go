@@ -74,7 +74,7 @@ func TestAlterBroker(t *testing.T) {
 		}{
 			{[]Op{{"log.retention.ms", set, s("abc")}}, kerr.InvalidRequest}, {[]Op{{"log.retention.ms", set, s("0")}}, kerr.InvalidRequest}, {[]Op{{"broker.id", set, s("1")}}, kerr.InvalidRequest},
 			{[]Op{{"broker.id", del, nil}}, kerr.InvalidRequest}, {[]Op{{"node.id", set, s("1")}}, kerr.InvalidRequest}, {[]Op{{"ssl.keystore.location", set, s("1")}}, kerr.InvalidRequest},
-			{[]Op{{"listener.name.plaintext.sasl.jaas.config", set, s("hunter2")}}, kerr.InvalidRequest}, {[]Op{{"listener.name.plaintext.max.connections", set, s("x")}}, kerr.InvalidRequest},
+			{[]Op{{"listener.name.plaintext.sasl.jaas.config", set, s("hunter2")}}, kerr.InvalidRequest}, {[]Op{{"listener.name.plaintext.max.connections", set, s("x")}}, kerr.InvalidRequest}, {[]Op{{"listener.name.PLAINTEXT.max.connections", set, s("5")}}, kerr.InvalidRequest},
 			{[]Op{{"penstock.zookeeper.digest", set, s("u:hunter2")}}, kerr.InvalidRequest}, {[]Op{{"log.retention.ms", set, nil}}, kerr.InvalidRequest},
 			{[]Op{{"log.retention.ms", app, s("1")}}, kerr.InvalidConfig}, {[]Op{{"my.plugin", app, s("1")}}, kerr.InvalidConfig}, {[]Op{{"log.retention.ms", 9, s("1")}}, kerr.InvalidRequest},
 			{[]Op{{"my.plugin", set, s("1")}, {"my.plugin", del, nil}}, kerr.InvalidRequest}, {[]Op{{"log.cleaner.min.compaction.lag.ms", set, s("9")}, {"log.cleaner.max.compaction.lag.ms", set, s("8")}}, kerr.InvalidRequest},
@@ -109,6 +109,37 @@ func TestThreadsAreHalvedOrDoubledAtMost(t *testing.T) {
 	high, _ := b.WithDynamic(kv{"num.replica.fetchers": "30"}, nil)
 	if _, err := high.ReplaceBroker(kv{"num.replica.fetchers": "30"}, nil, false); !errors.Is(err, kerr.InvalidRequest) {
 		t.Error(err)
+	}
+}
+
+// ZooKeeper hangs up on a client that writes too large a znode.
+func TestMoreSettingsThanAZnodeHoldsAreRefused(t *testing.T) {
+	b := mustNew(t)
+	long := func(n int, what string) []Op {
+		v := strings.Repeat(what, n)
+		return []Op{{"leader.replication.throttled.replicas", kmsg.IncrementalAlterConfigOpSet, &v}}
+	}
+	for _, ops := range [][]Op{long(1_200_000/10, "10000:1000,"), long(20<<20, "1")} {
+		if _, err := b.AlterTopic(nil, ops); !errors.Is(err, kerr.InvalidConfig) || len(err.Error()) > 500 {
+			t.Errorf("%.300v", err)
+		}
+		if err := b.ValidateTopic(kv{ops[0].Name: *ops[0].Value}); err == nil || len(err.Error()) > 500 {
+			t.Errorf("a new topic: %.300v", err)
+		}
+		ops[0].Name = "my.own"
+		if _, err := b.AlterBroker(nil, ops, true); !errors.Is(err, kerr.InvalidRequest) || len(err.Error()) > 500 {
+			t.Errorf("%.300v", err)
+		}
+	}
+	escaped := long(200_000, "\x01")
+	escaped[0].Name = "my.own"
+	if _, err := b.AlterBroker(nil, escaped, false); !errors.Is(err, kerr.InvalidRequest) {
+		t.Errorf("%.300v", err)
+	}
+	// As many as a reassignment of 20,000 replicas sets.
+	good := strings.TrimSuffix(strings.Repeat("10000:1000,", 20_000), ",")
+	if _, err := b.AlterTopic(nil, []Op{{"leader.replication.throttled.replicas", kmsg.IncrementalAlterConfigOpSet, &good}}); err != nil {
+		t.Errorf("%.300v", err)
 	}
 }
 

@@ -89,6 +89,9 @@ func fromSynonym(k *key, syn, v string) string {
 // must: unknown keys, bad values and values that do not go together. nil is
 // good. The result is TopicErrors.
 func (b *Broker) ValidateTopic(overrides map[string]string) error {
+	if err := fits(overrides); err != nil {
+		return TopicErrors{{Reason: err.Error()}}
+	}
 	_, err := b.Topic(overrides)
 	return err
 }

@@ -57,30 +57,30 @@ func (h *Handler) alterLogger(r *listener.Request, a *alteration) error {
 	if a.whole {
 		return fmt.Errorf("%w: loggers are changed by IncrementalAlterConfigs", kerr.InvalidRequest)
 	}
-	if len(a.ops) > 1 {
+	if len(a.ops) == 0 {
+		return nil
+	}
+	op := a.ops[0]
+	switch {
+	case len(a.ops) > 1:
 		return fmt.Errorf("%w: there is one logger, %s", kerr.InvalidRequest, rootLogger)
+	case op.Op != kmsg.IncrementalAlterConfigOpSet && op.Op != kmsg.IncrementalAlterConfigOpDelete:
+		return fmt.Errorf("%w: a logger's level can only be set", kerr.InvalidRequest)
+	case op.Op == kmsg.IncrementalAlterConfigOpSet && op.Value == nil:
+		return fmt.Errorf("%w: a level is missing", kerr.InvalidRequest)
+	case op.Name != rootLogger:
+		return fmt.Errorf("%w: there is one logger, %s", kerr.InvalidConfig, rootLogger)
+	case op.Op == kmsg.IncrementalAlterConfigOpDelete:
+		return fmt.Errorf("%w: the level of the root logger cannot be removed", kerr.InvalidRequest)
 	}
-	for _, op := range a.ops {
-		switch {
-		case op.Op != kmsg.IncrementalAlterConfigOpSet && op.Op != kmsg.IncrementalAlterConfigOpDelete:
-			return fmt.Errorf("%w: a logger's level can only be set", kerr.InvalidRequest)
-		case op.Op == kmsg.IncrementalAlterConfigOpSet && op.Value == nil:
-			return fmt.Errorf("%w: a level is missing", kerr.InvalidRequest)
-		case op.Name != rootLogger:
-			return fmt.Errorf("%w: there is one logger, %s", kerr.InvalidConfig, rootLogger)
-		case op.Op == kmsg.IncrementalAlterConfigOpDelete:
-			return fmt.Errorf("%w: the level of the root logger cannot be removed", kerr.InvalidRequest)
-		}
-		for _, l := range logLevels {
-			if strings.EqualFold(l.name, *op.Value) {
-				if !a.dry {
-					h.Logger.Info("the log's level changes", "level", l.name)
-					h.LogLevel.Set(l.level)
-				}
-				return nil
+	for _, l := range logLevels {
+		if strings.EqualFold(l.name, *op.Value) {
+			if !a.dry {
+				h.Logger.Info("the log's level changes", "level", l.name)
+				h.LogLevel.Set(l.level)
 			}
+			return nil
 		}
-		return fmt.Errorf("%w: a level is TRACE, DEBUG, INFO, WARN, ERROR or FATAL", kerr.InvalidConfig)
 	}
-	return nil
+	return fmt.Errorf("%w: a level is TRACE, DEBUG, INFO, WARN, ERROR or FATAL", kerr.InvalidConfig)
 }
