@@ -30,8 +30,10 @@ import (
 
 // Broker is one running broker.
 type Broker struct {
-	cfg *config.Broker
-	log *slog.Logger
+	cfg      *config.Broker // as it was at the start; what can change is read from now
+	settings settings
+	log      *slog.Logger
+	logLevel *slog.LevelVar
 
 	ctx    context.Context // ends when the stop begins to take things down
 	cancel context.CancelFunc
@@ -61,6 +63,7 @@ type Broker struct {
 	logins      map[string]*auth.Server // by listener
 	handler     *handler.Handler
 	listeners   []*listener.Listener
+	connections *admission.Connections
 	buffers     *protocol.Pool // of frames, in and out
 }
 

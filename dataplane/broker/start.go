@@ -36,13 +36,15 @@ var ErrStopped = errors.New("the start was called off")
 
 // Start brings a broker up and returns when it serves. ctx bounds the start
 // only. On an error everything started is stopped again; once ctx has ended and
-// that went well the error is ErrStopped.
-func Start(ctx context.Context, cfg *config.Broker, log *slog.Logger) (_ *Broker, err error) {
+// that went well the error is ErrStopped. level, if not nil, is that of the log, which
+// an administrator may change.
+func Start(ctx context.Context, cfg *config.Broker, log *slog.Logger, level *slog.LevelVar) (_ *Broker, err error) {
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
 	}
-	b := &Broker{cfg: cfg, log: log.With("broker", cfg.ID), failed: make(chan error, 1)}
+	b := &Broker{cfg: cfg, log: log.With("broker", cfg.ID), logLevel: level, failed: make(chan error, 1)}
 	b.epoch.Store(-1)
+	b.settings.inForce.Store(cfg)
 	b.ctx, b.cancel = context.WithCancel(context.Background())
 	b.onStop("background work", func(context.Context) error {
 		b.cancel()
@@ -66,6 +68,7 @@ func Start(ctx context.Context, cfg *config.Broker, log *slog.Logger) (_ *Broker
 		{"opening log.dirs", b.openDirs},
 		{"binding the listeners", b.bind},
 		{"connecting to ZooKeeper", b.connect},
+		{"reading the dynamic settings", b.loadSettings},
 		{"reading the cluster's identity", b.identify},
 		{"reading quotas and ACLs", b.startAdmission},
 		{"opening the usage meter", b.openMeter},
@@ -92,7 +95,7 @@ func Start(ctx context.Context, cfg *config.Broker, log *slog.Logger) (_ *Broker
 // bind takes the ports before anything says that this broker is there.
 func (b *Broker) bind(context.Context) error {
 	memory := admission.NewLanes(requestMemory(b.cfg))
-	conns := admission.NewConnections(connectionLimits(b.cfg, openFiles()))
+	b.connections = admission.NewConnections(connectionLimits(b.cfg, openFiles()))
 	b.buffers = protocol.NewPool()
 	b.logins = map[string]*auth.Server{}
 	for _, e := range b.cfg.Listeners {
@@ -100,7 +103,7 @@ func (b *Broker) bind(context.Context) error {
 			return fmt.Errorf("listener %s: TLS is not served yet", e.Name)
 		}
 		lc := listener.Config{
-			Name: e.Name, Addr: e.Addr(), SASL: e.SASL(), Limits: conns, Buffers: b.buffers,
+			Name: e.Name, Addr: e.Addr(), SASL: e.SASL(), Limits: b.connections, Buffers: b.buffers,
 			Handler:     func(r *listener.Request) { b.handler.Serve(r) },
 			OnLocalDone: b.chargeRequest, OnSent: b.chargeNetwork,
 			SendBuffer: b.cfg.SocketSendBufferBytes, ReceiveBuffer: b.cfg.SocketReceiveBufferBytes,
@@ -158,7 +161,7 @@ func (b *Broker) identify(ctx context.Context) error {
 		return err
 	}
 	b.metadata = metadata.NewCache(id)
-	b.topics = &topicConfigs{ctx: b.ctx, broker: b.cfg, zk: b.zk, log: b.log, known: map[string]partition.TopicConfig{}}
+	b.topics = &topicConfigs{ctx: b.ctx, broker: b.now, zk: b.zk, log: b.log, known: map[string]knownTopic{}}
 	user, password, _, err := auth.InterBrokerCredentials(b.cfg)
 	if err != nil {
 		return err
@@ -199,10 +202,6 @@ func (b *Broker) openLogs(ctx context.Context) error {
 		Backoff: b.cfg.ReplicaFetchBackoff, RequestTimeout: b.cfg.ReplicaSocketTimeout, Logger: b.log,
 	})
 	b.onStop("replica fetchers", func(context.Context) error { b.fetchers.Close(); return nil })
-	topicDefaults, err := b.cfg.Topic(nil)
-	if err != nil {
-		return err
-	}
 	m, err := partition.NewManager(ctx, partition.Config{
 		BrokerID: b.cfg.ID, BrokerEpoch: b.epoch.Load, FS: vfs.OS, Dirs: b.dirs, Offline: b.offlineDirs,
 		Topic: b.topics.get, PrefetchTopics: b.topics.prefetch,
@@ -216,8 +215,8 @@ func (b *Broker) openLogs(ctx context.Context) error {
 		RecoveryCheckpoint: b.cfg.RecoveryPointInterval, LogStartCheckpoint: b.cfg.LogStartInterval,
 		FlushCheck: b.cfg.FlushSchedulerInterval, RetentionCheck: b.cfg.RetentionCheckInterval,
 		ProducerCheck:   b.cfg.ProducerIDExpirationCheck,
-		DeleteDelay:     max(topicDefaults.FileDeleteDelay, time.Second), // looked at as often: not more than each second
-		RecoveryThreads: b.cfg.RecoveryThreadsPerDir, MoveThreads: b.cfg.MoveThreads, MoveRate: b.cfg.MoveRate, Cleaner: b.cleanerConfig(), Logger: b.log,
+		DeleteDelay:     deleteDelay(b.cfg),
+		RecoveryThreads: b.cfg.RecoveryThreadsPerDir, MoveThreads: b.cfg.MoveThreads, MoveRate: moveRate(b.cfg), Cleaner: cleanerConfig(b.cfg), Logger: b.log,
 	})
 	if err != nil {
 		return err
@@ -227,12 +226,12 @@ func (b *Broker) openLogs(ctx context.Context) error {
 	return nil
 }
 
-func (b *Broker) cleanerConfig() partition.CleanerConfig {
+func cleanerConfig(cfg *config.Broker) partition.CleanerConfig {
 	return partition.CleanerConfig{
-		Disabled: !b.cfg.CleanerEnabled || b.cfg.CleanerThreads == 0, Threads: b.cfg.CleanerThreads,
-		Backoff:     max(b.cfg.CleanerBackoff, time.Millisecond),
-		DedupeBytes: b.cfg.CleanerDedupeBytes, LoadFactor: b.cfg.CleanerLoadFactor, BufferBytes: b.cfg.CleanerBufferBytes,
-		BytesPerSecond: b.cfg.CleanerBytesPerSecond,
+		Disabled: !cfg.CleanerEnabled || cfg.CleanerThreads == 0, Threads: cfg.CleanerThreads,
+		Backoff:     max(cfg.CleanerBackoff, time.Millisecond),
+		DedupeBytes: cfg.CleanerDedupeBytes, LoadFactor: cfg.CleanerLoadFactor, BufferBytes: cfg.CleanerBufferBytes,
+		BytesPerSecond: cfg.CleanerBytesPerSecond,
 	}
 }
 
@@ -309,20 +308,20 @@ func (b *Broker) prepareController(context.Context) error {
 		UncleanLeaderElection: b.uncleanByDefault, AutoRebalance: b.cfg.AutoLeaderRebalance,
 		RebalanceInterval: b.cfg.LeaderImbalanceCheckInterval, ImbalancePercent: b.cfg.LeaderImbalancePercentage,
 		NumPartitions: b.cfg.NumPartitions, ReplicationFactor: b.cfg.DefaultReplicationFactor,
-		ValidateConfig: b.cfg.ValidateTopic, DescribeConfig: b.describeNewTopic, Logger: b.log,
+		ValidateConfig: func(o map[string]string) error { return b.now().ValidateTopic(o) }, DescribeConfig: b.describeNewTopic, Logger: b.log,
 	})
 	b.controller = c
 	return err
 }
 
 func (b *Broker) uncleanByDefault() bool {
-	t, err := b.cfg.Topic(nil)
+	t, err := b.now().Topic(nil)
 	return err == nil && t.UncleanElection
 }
 
 func (b *Broker) describeNewTopic(_ string, overrides map[string]string) []kmsg.CreateTopicsResponseTopicConfig {
 	var out []kmsg.CreateTopicsResponseTopicConfig
-	for _, e := range b.cfg.DescribeTopic(overrides, nil) {
+	for _, e := range b.now().DescribeTopic(overrides, nil) {
 		c := kmsg.NewCreateTopicsResponseTopicConfig()
 		c.Name, c.Value, c.ReadOnly, c.Source, c.IsSensitive = e.Name, e.Value, e.ReadOnly, int8(e.Source), e.Sensitive
 		out = append(out, c)
@@ -333,11 +332,11 @@ func (b *Broker) describeNewTopic(_ string, overrides map[string]string) []kmsg.
 func (b *Broker) serve(context.Context) error {
 	ids := newProducerIDs(b.zk, b.cfg.ID)
 	d := handler.Deps{
-		BrokerID: b.cfg.ID, Broker: b.cfg, Partitions: b.partitions, Metadata: b.metadata, Groups: b.groups,
+		BrokerID: b.cfg.ID, Broker: b.now, Partitions: b.partitions, Metadata: b.metadata, Groups: b.groups,
 		Sessions:   fetchsession.New(fetchsession.Config{Slots: b.cfg.MaxIncrementalFetchSessions}),
 		Controller: b.controller, Quotas: b.quotas, Store: store{b.zk}, ACLs: b.acls,
 		SASL:        func(l string) *auth.Server { return b.logins[l] },
-		EnsureTopic: b.ensureTopic, NextProducerID: ids.take, BrokerEpoch: b.epoch.Load, Logger: b.log,
+		EnsureTopic: b.ensureTopic, NextProducerID: ids.take, BrokerEpoch: b.epoch.Load, Logger: b.log, LogLevel: b.logLevel,
 	}
 	if b.meter != nil {
 		d.Fetched = b.meter.Fetched
@@ -394,8 +393,8 @@ func (b *Broker) boundTo(name string) (int32, bool) {
 	return int32(n), err == nil
 }
 
-// watch follows what others change: topic configurations and quotas. ACLs are
-// followed since startAdmission.
+// watch follows what others change: configurations of topics and brokers, and quotas.
+// ACLs are followed since startAdmission.
 func (b *Broker) watch(ctx context.Context) error {
 	l, err := b.zk.ListenConfigChanges(ctx, b.configChanged)
 	if err != nil {
@@ -404,7 +403,7 @@ func (b *Broker) watch(ctx context.Context) error {
 	b.onStop("config changes", func(context.Context) error { l.Close(); return nil })
 	// What was changed between the first reading and the listening has no
 	// notification that is sure to be seen.
-	return b.loadQuotas(ctx)
+	return errors.Join(b.settingsChanged(ctx), b.loadQuotas(ctx))
 }
 
 func (b *Broker) configChanged(entity string) error {
@@ -414,6 +413,8 @@ func (b *Broker) configChanged(entity string) error {
 		b.topics.forget(topic)
 		b.partitions.UpdateTopicConfig(topic)
 		b.controller.ElectAgain(topic)
+	case entity == "brokers/"+strconv.Itoa(int(b.cfg.ID)), entity == "brokers/"+coordination.DefaultEntity:
+		return b.settingsChanged(b.ctx)
 	case strings.HasPrefix(entity, "users/"), strings.HasPrefix(entity, "clients/"):
 		values, err := b.zk.Config(b.ctx, entity)
 		if err == nil {

@@ -20,6 +20,14 @@ func (s store) ChangeTopicConfig(ctx context.Context, topic string, change handl
 	return s.zk.ChangeConfig(ctx, "topics/"+topic, change)
 }
 
+func (s store) BrokerConfig(ctx context.Context, broker string) (map[string]string, error) {
+	return s.zk.Config(ctx, "brokers/"+broker)
+}
+
+func (s store) ChangeBrokerConfig(ctx context.Context, broker string, change handler.Change) error {
+	return s.zk.ChangeConfig(ctx, "brokers/"+broker, change)
+}
+
 // Quotas walks users, their clients, and clients.
 func (s store) Quotas(ctx context.Context) ([]handler.QuotaEntity, error) {
 	var all []handler.QuotaEntity

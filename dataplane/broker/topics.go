@@ -19,13 +19,18 @@ import (
 // first use, and again when a change is notified.
 type topicConfigs struct {
 	ctx    context.Context
-	broker *config.Broker
+	broker func() *config.Broker // as it is now
 	zk     *coordination.Client
 	log    *slog.Logger
 
 	mu      sync.Mutex
-	known   map[string]partition.TopicConfig
-	changes uint64 // counts the calls of forget
+	known   map[string]knownTopic
+	changes uint64 // counts the calls of forget and renew
+}
+
+type knownTopic struct {
+	overrides map[string]string
+	effective partition.TopicConfig
 }
 
 // get blocks until ZooKeeper has answered: a topic opened with the wrong
@@ -34,15 +39,15 @@ type topicConfigs struct {
 func (t *topicConfigs) get(topic string) partition.TopicConfig {
 	for {
 		t.mu.Lock()
-		tc, ok := t.known[topic]
+		known, ok := t.known[topic]
 		changes := t.changes
 		t.mu.Unlock()
 		if ok {
-			return tc
+			return known.effective
 		}
 		overrides, err := t.zk.Config(t.ctx, "topics/"+topic)
 		if err == nil {
-			if tc := t.parse(topic, overrides); t.put(topic, tc, changes) {
+			if tc := t.parse(topic, overrides); t.put(topic, overrides, tc, changes) {
 				return tc
 			}
 			continue
@@ -67,18 +72,18 @@ func (t *topicConfigs) prefetch(topics []string) {
 		return
 	}
 	for topic, overrides := range all {
-		t.put(topic, t.parse(topic, overrides), changes)
+		t.put(topic, overrides, t.parse(topic, overrides), changes)
 	}
 }
 
 // put keeps what was read after so many changes, unless there has been another.
-func (t *topicConfigs) put(topic string, tc partition.TopicConfig, changes uint64) bool {
+func (t *topicConfigs) put(topic string, overrides map[string]string, tc partition.TopicConfig, changes uint64) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.changes != changes {
 		return false
 	}
-	t.known[topic] = tc
+	t.known[topic] = knownTopic{overrides, tc}
 	return true
 }
 
@@ -90,15 +95,26 @@ func (t *topicConfigs) forget(topic string) {
 	t.changes++
 }
 
+// renew works all configurations out anew, with what the broker's settings are now.
+func (t *topicConfigs) renew() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for topic, k := range t.known {
+		t.known[topic] = knownTopic{k.overrides, t.parse(topic, k.overrides)}
+	}
+	t.changes++
+}
+
 // parse never fails: a value that cannot be read, written by another program,
 // is reported and its default taken.
 func (t *topicConfigs) parse(topic string, overrides map[string]string) partition.TopicConfig {
-	c, err := t.broker.Topic(overrides)
+	broker := t.broker()
+	c, err := broker.Topic(overrides)
 	for err != nil && len(overrides) > 0 {
 		t.log.Error("a topic's configuration has bad values, which are ignored", "topic", topic, "error", err)
 		good := map[string]string{}
 		for k, v := range overrides {
-			if t.broker.ValidateTopic(map[string]string{k: v}) == nil {
+			if broker.ValidateTopic(map[string]string{k: v}) == nil {
 				good[k] = v
 			}
 		}
@@ -106,7 +122,7 @@ func (t *topicConfigs) parse(topic string, overrides map[string]string) partitio
 			good = nil // each is right by itself, together they are not
 		}
 		overrides = good
-		c, err = t.broker.Topic(overrides)
+		c, err = broker.Topic(overrides)
 	}
 	codec := codecs[c.CompressionType]
 	return partition.TopicConfig{
@@ -116,7 +132,7 @@ func (t *topicConfigs) parse(topic string, overrides map[string]string) partitio
 			RetentionAge: forever(c.Retention), RetentionBytes: c.RetentionBytes, KeepForever: !c.Delete,
 			Compact: c.Compact, DeleteRetention: c.DeleteRetention, MinCompactionLag: c.MinCompactionLag, MaxCompactionLag: boundOf(c.MaxCompactionLag),
 			FlushMessages: c.FlushMessages, FlushAge: flushAge(c.FlushInterval), Preallocate: c.Preallocate,
-			DeleteDelay: atLeastTick(c.FileDeleteDelay), ProducerExpiry: t.broker.ProducerIDExpiration,
+			DeleteDelay: atLeastTick(c.FileDeleteDelay), ProducerExpiry: broker.ProducerIDExpiration,
 		},
 		MinISR: c.MinISR, MinCleanableRatio: c.MinCleanableRatio,
 		Validate: recordbatch.ValidateOptions{

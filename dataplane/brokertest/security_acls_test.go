@@ -76,6 +76,22 @@ func withoutACLs(t *testing.T, s *secured) {
 			}
 		}
 	})
+	t.Run("broker settings and the level of the log", func(t *testing.T) {
+		for _, r := range []kmsg.DescribeConfigsRequestResource{
+			configResource(kmsg.ConfigResourceTypeBroker, "0"), configResource(kmsg.ConfigResourceTypeBroker, ""), configResource(kmsg.ConfigResourceTypeBrokerLogger, "0"),
+		} {
+			describe := kmsg.NewPtrDescribeConfigsRequest()
+			describe.Resources = append(describe.Resources, r)
+			for _, req := range []kmsg.Request{
+				describe, alterOf(r.ResourceType, r.ResourceName, false), alterOf(r.ResourceType, r.ResourceName, true, "message.max.bytes", "7"),
+				incrementalOf(r.ResourceType, r.ResourceName, false, incremental{opSet, "root", "INFO"}),
+			} {
+				if got := codes(w.must(req)); len(got) != 1 || got[0] != cluster {
+					t.Errorf("%T of %v %q: error codes %v, want %d", req, r.ResourceType, r.ResourceName, got, cluster)
+				}
+			}
+		}
+	})
 	t.Run("all topics and groups", func(t *testing.T) {
 		req := kmsg.NewPtrMetadataRequest()
 		if r := w.must(req).(*kmsg.MetadataResponse); len(r.Topics) != 0 || len(r.Brokers) != 2 {

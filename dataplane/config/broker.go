@@ -72,6 +72,8 @@ type Broker struct {
 	ReplicaFetchBackoff             time.Duration
 	ReplicaSocketTimeout            time.Duration
 	ReplicaFetchers                 int
+	LeaderThrottle                  int64 // leader.replication.throttled.rate
+	FollowerThrottle                int64 // follower.replication.throttled.rate
 	HighWatermarkCheckpointInterval time.Duration
 
 	// Logs.
@@ -131,9 +133,13 @@ type Broker struct {
 // layers is the text of the settings, strongest first. A Broker's methods only read it.
 type layers struct {
 	perBroker, cluster, static map[string]string
+
+	// others are the names of what is kept in ZooKeeper for this broker or for all and
+	// is no setting here: another program's, of whose value nothing is known.
+	othersOwn, othersAll []string
 }
 
-// ErrConfig is in the chain of every error of Load, New and WithDynamic.
+// ErrConfig is in the chain of every error of Load and New.
 var ErrConfig = errors.New("bad configuration")
 
 // Load reads a server.properties file and puts overrides ("key=value", the
@@ -166,36 +172,16 @@ func New(static map[string]string) (*Broker, error) {
 	return build(layers{static: static})
 }
 
-// WithDynamic builds a Broker of the same static settings with other dynamic
-// ones: those of /config/brokers/ID and of /config/brokers/<default>. Keys that
-// cannot be changed while the broker runs are warned of and left out.
-func (b *Broker) WithDynamic(perBroker, cluster map[string]string) (*Broker, error) {
-	var warns []string
-	keep := func(m map[string]string) map[string]string {
-		out := make(map[string]string, len(m))
-		for name, v := range m {
-			if k := brokerIndex[name]; k != nil && k.dynamic {
-				out[name] = v
-			} else {
-				warns = append(warns, fmt.Sprintf("dynamic setting %s is not one that this broker can change while it runs: ignored", clip(name)))
-			}
-		}
-		return out
-	}
-	n, err := build(layers{perBroker: keep(perBroker), cluster: keep(cluster), static: b.layers.static})
-	if n != nil {
-		n.warnings = append(n.warnings, warns...)
-		sort.Strings(n.warnings)
-	}
-	return n, err
-}
-
 // Warnings are remarks on ignored settings, sorted, without any values.
 func (b *Broker) Warnings() []string { return slices.Clone(b.warnings) }
 
+func (l *layers) strongestFirst() [3]map[string]string {
+	return [...]map[string]string{l.perBroker, l.cluster, l.static}
+}
+
 // raw is the value of a broker key after all layers; ok is false if it has none.
 func (l *layers) raw(name string) (string, bool) {
-	for _, m := range []map[string]string{l.perBroker, l.cluster, l.static} {
+	for _, m := range l.strongestFirst() {
 		if v, ok := m[name]; ok {
 			return v, true
 		}
@@ -214,7 +200,7 @@ func build(l layers) (*Broker, error) {
 	b.checkTogether(r)
 	b.checkPrefixed(r)
 	// Every key of every layer is checked, also one that nothing above reads.
-	for _, m := range []map[string]string{l.perBroker, l.cluster, l.static} {
+	for _, m := range l.strongestFirst() {
 		for name, v := range m {
 			if k := brokerIndex[name]; k != nil {
 				r.parse(k, v)
@@ -289,6 +275,8 @@ func (b *Broker) fill(r *reader) {
 	b.ReplicaFetchBackoff = r.ms("replica.fetch.backoff.ms")
 	b.ReplicaSocketTimeout = r.ms("replica.socket.timeout.ms")
 	b.ReplicaFetchers = r.int("num.replica.fetchers")
+	b.LeaderThrottle = r.num("leader.replication.throttled.rate")
+	b.FollowerThrottle = r.num("follower.replication.throttled.rate")
 	b.HighWatermarkCheckpointInterval = r.ms("replica.high.watermark.checkpoint.interval.ms")
 
 	b.RetentionCheckInterval = r.ms("log.retention.check.interval.ms")

@@ -323,12 +323,9 @@ func TestDescribeTopic(t *testing.T) {
 
 func TestDescribeBroker(t *testing.T) {
 	b := mustNew(t, "penstock.zookeeper.digest", "user:hunter2", "log.segment.bytes", "100", "listener.name.plaintext.plain.sasl.jaas.config", "hunter3", "listener.name.plaintext.max.connections", "9")
-	b, err := b.WithDynamic(map[string]string{"log.segment.bytes": "300"}, map[string]string{"log.segment.bytes": "200", "message.max.bytes": "50", "broker.id": "7"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if b.ID != 1 || len(b.Warnings()) != 1 || !strings.Contains(b.Warnings()[0], "broker.id") {
-		t.Fatalf("%v %q", b.ID, b.Warnings())
+	b, errs := b.WithDynamic(map[string]string{"log.segment.bytes": "300", "listener.name.plaintext.max.connections": "7"}, map[string]string{"log.segment.bytes": "200", "message.max.bytes": "50", "broker.id": "7", "my.plugin.password": "hunter4", "background.threads": "12"})
+	if b.ID != 1 || len(errs) != 2 || !strings.Contains(errs[0].Error(), "background.threads") || !strings.Contains(errs[1].Error(), "broker.id") {
+		t.Fatalf("%v %q", b.ID, errs)
 	}
 	if topic, _ := b.Topic(nil); topic.SegmentBytes != 300 || topic.MaxMessageBytes != 50 {
 		t.Fatalf("%+v", topic)
@@ -357,6 +354,13 @@ func TestDescribeBroker(t *testing.T) {
 	if e := at["broker.id"]; !e.ReadOnly || value(e.Value) != "1" {
 		t.Errorf("%+v", e)
 	}
+	if e := at["my.plugin.password"]; !e.Sensitive || !e.ReadOnly || chainText(e) != "my.plugin.password=<nil>:DYNAMIC_DEFAULT_BROKER_CONFIG" {
+		t.Errorf("%+v", e)
+	}
+	if e := at["listener.name.plaintext.max.connections"]; e.ReadOnly || value(e.Value) != "7" || b.ListenerMaxConnections["PLAINTEXT"] != 7 ||
+		chainText(e) != "listener.name.plaintext.max.connections=7:DYNAMIC_BROKER_CONFIG listener.name.plaintext.max.connections=9:STATIC_BROKER_CONFIG" {
+		t.Errorf("%+v", e)
+	}
 	if e := at["log.retention.ms"]; e.Value != nil || chainText(e) != "log.retention.hours=168:DEFAULT_CONFIG" {
 		t.Errorf("%+v %s", e, chainText(e))
 	}
@@ -366,8 +370,16 @@ func TestDescribeBroker(t *testing.T) {
 	if !slices.IsSortedFunc(all, func(a, b Entry) int { return strings.Compare(a.Name, b.Name) }) {
 		t.Error("not sorted")
 	}
-	if _, err := b.WithDynamic(map[string]string{"message.max.bytes": "x"}, nil); !errors.Is(err, ErrConfig) {
-		t.Error(err)
+	if got := b.DescribeDefault(nil); len(got) != 4 || chainText(got[0]) != "background.threads=<nil>:DYNAMIC_DEFAULT_BROKER_CONFIG" || chainText(got[1]) != "log.segment.bytes=200:DYNAMIC_DEFAULT_BROKER_CONFIG" || value(got[2].Value) != "50" || got[3].Value != nil {
+		t.Errorf("%+v", got)
+	}
+	if got := b.DescribeDefault([]string{"message.max.bytes", "num.partitions"}); len(got) != 1 {
+		t.Errorf("%+v", got)
+	}
+	// A topic's chain goes through all layers.
+	if e := b.DescribeTopic(map[string]string{"segment.bytes": "400"}, []string{"segment.bytes"})[0]; value(e.Value) != "400" ||
+		chainText(e) != "segment.bytes=400:DYNAMIC_TOPIC_CONFIG log.segment.bytes=300:DYNAMIC_BROKER_CONFIG log.segment.bytes=200:DYNAMIC_DEFAULT_BROKER_CONFIG log.segment.bytes=100:STATIC_BROKER_CONFIG log.segment.bytes=1073741824:DEFAULT_CONFIG" {
+		t.Errorf("%s", chainText(e))
 	}
 }
 

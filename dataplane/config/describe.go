@@ -3,6 +3,7 @@ package config
 import (
 	"slices"
 	"sort"
+	"strings"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
@@ -52,46 +53,77 @@ func (b *Broker) DescribeTopic(overrides map[string]string, names []string) []En
 }
 
 // DescribeBroker reports the broker's settings, sorted by name. names nil asks
-// for all that the tables hold and for the listeners' own that are set; unknown
-// names are left out.
+// for all that the tables hold, for the listeners' own that are set, and for what
+// else is kept for this broker, as settings of a Kafka broker's only, of which the
+// name is told; unknown names are left out.
 func (b *Broker) DescribeBroker(names []string) []Entry {
 	var out []Entry
 	for _, k := range pick(brokerIndex, names) {
-		e := Entry{Name: k.name, Type: k.typ, Doc: k.doc, ReadOnly: !k.dynamic, Sensitive: k.sensitive(), Source: kmsg.ConfigSourceDefaultConfig}
-		e.Synonyms = b.chain(brokerSynonyms(k.name))
-		if len(e.Synonyms) > 0 {
-			e.Source = e.Synonyms[0].Source
-		}
+		e := b.entry(k.name, k, b.chain(brokerSynonyms(k.name)))
+		e.Value = nil // it may come from another unit's key, which reports it
 		if v, ok := b.layers.raw(k.name); ok && !e.Sensitive {
 			e.Value = &v
 		}
 		out = append(out, e)
 	}
-	out = append(out, b.describePrefixed(names)...)
-	sort.Slice(out, func(i, j int) bool { return out[i].Name < out[j].Name })
+	seen := map[string]bool{}
+	for _, m := range b.layers.strongestFirst() {
+		for name := range m {
+			if _, k, ok := splitPrefixed(name); ok && !seen[name] && wanted(names, name) {
+				seen[name] = true
+				out = append(out, b.entry(name, k, b.chain([]string{name})))
+			}
+		}
+	}
+	for _, name := range b.layers.othersOwn {
+		if wanted(names, name) && brokerIndex[name] == nil {
+			out = append(out, foreignEntry(name, kmsg.ConfigSourceDynamicBrokerConfig))
+		}
+	}
+	for _, name := range b.layers.othersAll {
+		if wanted(names, name) && brokerIndex[name] == nil && !slices.Contains(b.layers.othersOwn, name) {
+			out = append(out, foreignEntry(name, kmsg.ConfigSourceDynamicDefaultBrokerConfig))
+		}
+	}
+	slices.SortFunc(out, func(a, b Entry) int { return strings.Compare(a.Name, b.Name) })
 	return out
 }
 
-func (b *Broker) describePrefixed(names []string) []Entry {
-	want := func(string) bool { return true }
-	if len(names) > 0 {
-		want = func(n string) bool { return slices.Contains(names, n) }
-	}
+// DescribeDefault reports the dynamic settings that are kept for all brokers, sorted
+// by name.
+func (b *Broker) DescribeDefault(names []string) []Entry {
+	const source = kmsg.ConfigSourceDynamicDefaultBrokerConfig
 	var out []Entry
-	for name, v := range b.layers.static {
-		_, k, ok := splitPrefixed(name)
-		if !ok || brokerIndex[name] != nil || !want(name) {
-			continue
+	for name, v := range b.layers.cluster {
+		if wanted(names, name) {
+			out = append(out, b.entry(name, dynamicKey(name), []Synonym{{name, &v, source}}))
 		}
-		e := Entry{Name: name, Type: k.typ, Doc: k.doc, ReadOnly: true, Sensitive: k.sensitive(), Source: kmsg.ConfigSourceStaticBrokerConfig}
-		if !e.Sensitive {
-			e.Value = &v
-		}
-		e.Synonyms = []Synonym{{name, e.Value, e.Source}}
-		out = append(out, e)
 	}
+	for _, name := range b.layers.othersAll {
+		if wanted(names, name) && brokerIndex[name] == nil {
+			out = append(out, foreignEntry(name, source))
+		}
+	}
+	slices.SortFunc(out, func(a, b Entry) int { return strings.Compare(a.Name, b.Name) })
 	return out
 }
+
+// entry describes a broker's setting with the value that its chain begins with.
+func (b *Broker) entry(name string, k *key, chain []Synonym) Entry {
+	e := Entry{Name: name, Type: k.typ, Doc: k.doc, ReadOnly: dynamicKey(name) == nil, Sensitive: k.sensitive(), Source: kmsg.ConfigSourceDefaultConfig, Synonyms: chain}
+	if len(chain) > 0 {
+		e.Value, e.Source = chain[0].Value, chain[0].Source
+	}
+	return e
+}
+
+// foreignEntry is reported as Kafka does what it does not know: what type it has nobody knows, so it may be
+// a secret.
+func foreignEntry(name string, source kmsg.ConfigSource) Entry {
+	return Entry{Name: name, Source: source, ReadOnly: true, Sensitive: true, Synonyms: []Synonym{{name, nil, source}}}
+}
+
+func wanted(names []string, name string) bool { return len(names) == 0 || slices.Contains(names, name) }
 
 // brokerSynonyms are the keys that a broker key's value can come from: itself,
 // and for the families by unit all members from the finest unit down.
@@ -132,7 +164,11 @@ func (b *Broker) chain(keys []string) []Synonym {
 }
 
 func synonym(name, v string, src kmsg.ConfigSource) Synonym {
-	if k := brokerIndex[name]; k != nil && k.sensitive() {
+	k := brokerIndex[name]
+	if k == nil {
+		_, k, _ = splitPrefixed(name)
+	}
+	if k == nil || k.sensitive() {
 		return Synonym{name, nil, src}
 	}
 	return Synonym{name, &v, src}

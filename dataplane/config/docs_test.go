@@ -25,7 +25,7 @@ func TestConfigurationDocumentShowsTheSettingsAsTheyAre(t *testing.T) {
 	}
 	src := readSources(t)
 	text := string(old)
-	for name, table := range map[string]string{"broker": table(brokerKeys, src), "topic": table(topicKeys, src)} {
+	for name, table := range map[string]string{"broker": table(brokerKeys, src, true), "topic": table(topicKeys, src, false)} {
 		begin, end := "<!-- begin "+name+" settings: go generate ./dataplane/config -->\n", "<!-- end "+name+" settings -->\n"
 		head, rest, ok := strings.Cut(text, begin)
 		_, tail, ok2 := strings.Cut(rest, end)
@@ -49,9 +49,16 @@ var typeNames = map[kmsg.ConfigType]string{
 	tBool: "boolean", tString: "string", tInt: "int", tShort: "short", tLong: "long", tDouble: "double", tList: "list", tPassword: "password",
 }
 
-func table(keys []key, src sources) string {
+// A topic's settings can all be changed at any time; of a broker's the table says it.
+func table(keys []key, src sources, broker bool) string {
 	var b strings.Builder
-	b.WriteString("| setting | type | default | read | meaning |\n|---|---|---|---|---|\n")
+	change := func(s string) string {
+		if broker {
+			return " " + s + " |"
+		}
+		return ""
+	}
+	b.WriteString("| setting | type | default | read |" + change("change") + " meaning |\n|---|---|---|---|" + strings.ReplaceAll(change("---"), " ", "") + "---|\n")
 	for i := range keys {
 		k := &keys[i]
 		def := "`" + k.def + "`"
@@ -67,7 +74,11 @@ func table(keys []key, src sources) string {
 		if !src.reads(k) {
 			read = "**no**"
 		}
-		fmt.Fprintf(&b, "| `%s` | %s | %s | %s | %s |\n", k.name, typeNames[k.typ], def, read, strings.ReplaceAll(k.doc, "|", `\|`))
+		when := "restart"
+		if k.dynamic {
+			when = "any time"
+		}
+		fmt.Fprintf(&b, "| `%s` | %s | %s | %s |%s %s |\n", k.name, typeNames[k.typ], def, read, change(when), strings.ReplaceAll(k.doc, "|", `\|`))
 	}
 	return b.String()
 }
@@ -80,7 +91,7 @@ type sources struct {
 
 func readSources(t *testing.T) sources {
 	s := sources{others: map[string]bool{}}
-	read := regexp.MustCompile(`\b(?:(?:\w+\.)?(?:cfg|Broker|broker)|b|c|t)\.(\w+)\b[^(]`)
+	read := regexp.MustCompile(`\b(?:(?:\w+\.)?(?:cfg|Broker|broker|inForce)(?:\(\))?|b|c|t|now)\.(\w+)\b[^(]`)
 	err := filepath.WalkDir("..", func(path string, d os.DirEntry, err error) error {
 		if err != nil || d.IsDir() || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") {
 			return err

@@ -13,12 +13,15 @@ import (
 // KeyError is a bad value of one key. Its text is what a client is shown as
 // the message of INVALID_CONFIG; a sensitive value is never in it.
 type KeyError struct {
-	Key    string
+	Key    string // empty: all together
 	Value  string // empty for sensitive keys
 	Reason string
 }
 
 func (e *KeyError) Error() string {
+	if e.Key == "" {
+		return e.Reason
+	}
 	if e.Value == "" {
 		return fmt.Sprintf("bad value for %s: %s", e.Key, e.Reason)
 	}

@@ -71,8 +71,13 @@ var mechanismNames = []string{"PLAIN", "OAUTHBEARER"}
 
 // listenerOwn is the value of a key with the listener's prefix, if it is set.
 func (b *Broker) listenerOwn(listener, name string) (string, bool) {
-	v, ok := b.layers.static[listenerPrefix+strings.ToLower(listener)+"."+name]
-	return v, ok
+	name = listenerPrefix + strings.ToLower(listener) + "." + name
+	for _, m := range b.layers.strongestFirst() {
+		if v, ok := m[name]; ok {
+			return v, true
+		}
+	}
+	return "", false
 }
 
 // ListenerValue is the text of a setting as it holds on a listener for a

@@ -54,7 +54,7 @@ func (e TopicErrors) Error() string {
 // synonyms gives the text of a topic key as the broker has it: the first of
 // its broker keys that is set in the strongest layer, else their default.
 func (b *Broker) topicDefault(k *key) string {
-	for _, m := range []map[string]string{b.layers.perBroker, b.layers.cluster, b.layers.static} {
+	for _, m := range b.layers.strongestFirst() {
 		for _, s := range k.syn {
 			if v, ok := m[s]; ok {
 				return fromSynonym(k, s, strings.TrimSpace(v))
@@ -89,6 +89,9 @@ func fromSynonym(k *key, syn, v string) string {
 // must: unknown keys, bad values and values that do not go together. nil is
 // good. The result is TopicErrors.
 func (b *Broker) ValidateTopic(overrides map[string]string) error {
+	if err := fits(overrides); err != nil {
+		return TopicErrors{{Reason: err.Error()}}
+	}
 	_, err := b.Topic(overrides)
 	return err
 }
@@ -157,7 +160,7 @@ func (b *Broker) olderTimestampBound(overrides map[string]string, t *Topic) {
 		if v, ok := overrides[name]; ok {
 			return v, true
 		}
-		for _, m := range []map[string]string{b.layers.perBroker, b.layers.cluster, b.layers.static} {
+		for _, m := range b.layers.strongestFirst() {
 			if v, ok := m["log."+name]; ok {
 				return v, true
 			}

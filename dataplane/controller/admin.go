@@ -29,17 +29,7 @@ func (r *refusal) Error() string { return r.text }
 func (r *refusal) Unwrap() error { return r.code }
 
 // message is the text for the client, nil without an error.
-func message(err error) *string {
-	if err == nil {
-		return nil
-	}
-	s := err.Error()
-	var ke *kerr.Error
-	if errors.As(err, &ke) && s == ke.Error() {
-		s = ke.Description
-	}
-	return &s
-}
+func message(err error) *string { return protocol.Message(err) }
 
 // snapshot is what the admin calls need from the loop; they do their own
 // writing, so that the loop does not wait for them.

@@ -13,6 +13,9 @@ import (
 // no entity of its own is configured.
 const DefaultEntity = "<default>"
 
+// ErrUnreadable is the error for a config znode whose content is no such thing.
+var ErrUnreadable = errors.New("the znode of a configuration is unreadable")
+
 type configJSON struct {
 	Version int               `json:"version"`
 	Config  map[string]string `json:"config"`
@@ -46,7 +49,7 @@ func (c *Client) config(ctx context.Context, entity string) (map[string]string, 
 	var j configJSON
 	if len(data) > 0 {
 		if err := json.Unmarshal(data, &j); err != nil {
-			return nil, 0, fmt.Errorf("coordination: config of %s: %w", entity, err)
+			return nil, 0, fmt.Errorf("coordination: %s: %w: %w", entity, ErrUnreadable, err)
 		}
 	}
 	if j.Config == nil {

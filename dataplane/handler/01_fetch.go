@@ -49,7 +49,7 @@ func (h *Handler) fetch(r *listener.Request) {
 
 	maxBytes, minBytes := min(int(req.MaxBytes), maxFetchBytes), int(req.MinBytes)
 	if !follower {
-		maxBytes = min(maxBytes, h.Broker.FetchMaxBytes)
+		maxBytes = min(maxBytes, h.Broker().FetchMaxBytes)
 		if limit := h.Quotas.FetchLimit(User(r.Conn), r.ClientID); limit < int64(maxBytes) {
 			maxBytes = int(limit)
 		}

@@ -50,7 +50,7 @@ func (h *Handler) deleteTopics(r *listener.Request) {
 			rest.Topics = append(rest.Topics, t)
 		}
 	}
-	if !h.Broker.DeleteTopics {
+	if !h.Broker().DeleteTopics {
 		for i := range rest.Topics {
 			deny(rest.Topics[i].Topic, rest.Topics[i].TopicID, kerr.TopicDeletionDisabled)
 		}

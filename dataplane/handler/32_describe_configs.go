@@ -3,7 +3,6 @@ package handler
 import (
 	"context"
 	"fmt"
-	"strconv"
 
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
@@ -15,10 +14,10 @@ import (
 
 // DescribeConfigs (key 32), versions 1 to 4.
 //
-// The settings of topics and of this broker with where each value comes from
-// and, if asked, the chain it was taken from. Only the keys asked for; names
-// that are no settings are left out. Needs DescribeConfigs on the topic or the
-// cluster.
+// The settings of topics, of this broker and (by an empty name) the dynamic ones of
+// all brokers, with where each value comes from and, if asked, the chain it was
+// taken from. Only the keys asked for; names that are no settings are left out.
+// Needs DescribeConfigs on the topic or the cluster.
 func (h *Handler) describeConfigs(r *listener.Request) {
 	req := r.Body.(*kmsg.DescribeConfigsRequest)
 	resp := req.ResponseKind().(*kmsg.DescribeConfigsResponse)
@@ -56,18 +55,20 @@ func (h *Handler) describeResource(ctx context.Context, r *listener.Request, in 
 		if err != nil {
 			return nil, err
 		}
-		return h.Broker.DescribeTopic(overrides, in.ConfigNames), nil
+		return h.Broker().DescribeTopic(overrides, in.ConfigNames), nil
 	case kmsg.ConfigResourceTypeBroker:
 		if !h.authorizeCluster(r, kmsg.ACLOperationDescribeConfigs) {
 			return nil, kerr.ClusterAuthorizationFailed
 		}
 		if in.ResourceName == "" {
-			return nil, nil // the cluster-wide dynamic defaults: none are kept yet
+			return h.Broker().DescribeDefault(in.ConfigNames), nil
 		}
-		if id, err := strconv.ParseInt(in.ResourceName, 10, 32); err != nil || int32(id) != h.BrokerID || strconv.FormatInt(id, 10) != in.ResourceName {
-			return nil, fmt.Errorf("%w: this is broker %d, ask broker %q itself", kerr.InvalidRequest, h.BrokerID, in.ResourceName)
+		if err := h.isMe(in.ResourceName); err != nil {
+			return nil, err
 		}
-		return h.Broker.DescribeBroker(in.ConfigNames), nil
+		return h.Broker().DescribeBroker(in.ConfigNames), nil
+	case kmsg.ConfigResourceTypeBrokerLogger:
+		return h.describeLogger(r, in)
 	}
 	return nil, fmt.Errorf("%w: resources of type %v have no settings here", kerr.InvalidRequest, in.ResourceType)
 }

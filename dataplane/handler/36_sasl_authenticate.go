@@ -37,7 +37,7 @@ func (h *Handler) saslAuthenticate(r *listener.Request) {
 	if err != nil {
 		resp.ErrorCode, resp.ErrorMessage = code(err), text(err)
 		// Answered late, so that guessing is slow.
-		r.ReplyThenClose(resp, h.Broker.FailedAuthDelay, "SASL login failed")
+		r.ReplyThenClose(resp, h.Broker().FailedAuthDelay, "SASL login failed")
 		return
 	}
 	if result.Done {

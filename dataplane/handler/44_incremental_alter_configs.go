@@ -1,7 +1,6 @@
 package handler
 
 import (
-	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"penstock/dataplane/config"
@@ -9,31 +8,22 @@ import (
 )
 
 // IncrementalAlterConfigs (key 44), versions 0 and 1 (KIP-339): set, delete,
-// append to and subtract from single settings of a topic. A resource named
-// twice is refused.
+// append to and subtract from single settings of a topic, of this broker, or
+// (by an empty name) of all brokers; set the level of this broker's log (KIP-412). A resource named twice is refused.
 func (h *Handler) incrementalAlterConfigs(r *listener.Request) {
 	req := r.Body.(*kmsg.IncrementalAlterConfigsRequest)
 	resp := req.ResponseKind().(*kmsg.IncrementalAlterConfigsResponse)
-	type resource struct {
-		typ  kmsg.ConfigResourceType
-		name string
-	}
-	times := map[resource]int{}
+	times := map[configResource]int{}
 	for _, in := range req.Resources {
-		times[resource{in.ResourceType, in.ResourceName}]++
+		times[configResource{in.ResourceType, in.ResourceName}]++
 	}
 	for i := range req.Resources {
 		in := &req.Resources[i]
-		ops := make([]config.Op, len(in.Configs))
-		for j, c := range in.Configs {
-			ops[j] = config.Op{Name: c.Name, Op: c.Op, Value: c.Value}
+		a := alteration{configResource: configResource{in.ResourceType, in.ResourceName}, dry: req.ValidateOnly}
+		for _, c := range in.Configs {
+			a.ops = append(a.ops, config.Op{Name: c.Name, Op: c.Op, Value: c.Value})
 		}
-		var err error = kerr.InvalidRequest
-		if times[resource{in.ResourceType, in.ResourceName}] == 1 {
-			err = h.alterResource(r, in.ResourceType, in.ResourceName, req.ValidateOnly, func(now map[string]string) (map[string]string, error) {
-				return h.Broker.AlterTopic(now, ops)
-			})
-		}
+		err := h.alter(r, &a, times[a.configResource])
 		out := kmsg.NewIncrementalAlterConfigsResponseResource()
 		out.ResourceType, out.ResourceName, out.ErrorCode, out.ErrorMessage = in.ResourceType, in.ResourceName, code(err), text(err)
 		resp.Resources = append(resp.Resources, out)

@@ -48,7 +48,7 @@ func (h *Handler) describeTopicPartitions(r *listener.Request) {
 		names = slices.Sorted(maps.Keys(image.Topics))
 	}
 	var denied []kmsg.DescribeTopicPartitionsResponseTopic
-	room := int(max(1, min(req.ResponsePartitionLimit, int32(h.Broker.MaxPartitionsDescribed))))
+	room := int(max(1, min(req.ResponsePartitionLimit, int32(h.Broker().MaxPartitionsDescribed))))
 	for _, name := range names {
 		if all && resp.NextCursor != nil {
 			break

@@ -26,11 +26,11 @@ import (
 	"penstock/dataplane/protocol"
 )
 
-// Deps is the world of a Handler. All fields but ACLs, SASL and Fetched are
-// required.
+// Deps is the world of a Handler. All fields but ACLs, SASL, Fetched, Logger and
+// LogLevel are required.
 type Deps struct {
 	BrokerID   int32
-	Broker     *config.Broker
+	Broker     func() *config.Broker // as it is now
 	Partitions *partition.Manager
 	Metadata   *metadata.Cache
 	Groups     *group.Coordinator
@@ -55,6 +55,8 @@ type Deps struct {
 	BrokerEpoch func() int64
 
 	Logger *slog.Logger
+	// LogLevel is the level of what Logger writes, if that can be changed.
+	LogLevel *slog.LevelVar
 }
 
 // Store is what the cluster keeps in ZooKeeper besides topics: configuration
@@ -65,6 +67,10 @@ type Store interface {
 	// ChangeTopicConfig replaces them by what change makes of them. It may ask
 	// more than once, when others change them at the same time.
 	ChangeTopicConfig(ctx context.Context, topic string, change Change) error
+	// BrokerConfig and ChangeBrokerConfig do the same for the dynamic settings of a
+	// broker, named by its id, or of all (DefaultEntity).
+	BrokerConfig(ctx context.Context, broker string) (map[string]string, error)
+	ChangeBrokerConfig(ctx context.Context, broker string, change Change) error
 	// Quotas lists every quota entity with its settings.
 	Quotas(ctx context.Context) ([]QuotaEntity, error)
 	// ChangeQuotas does the same for the settings of one entity, whose Values
@@ -83,8 +89,8 @@ type QuotaEntity struct {
 	Values         map[string]string
 }
 
-// DefaultEntity stands for "every user (client id) without an own quota", in
-// ZooKeeper too.
+// DefaultEntity stands for "every user (client id) without an own quota", and for all
+// brokers, in ZooKeeper too.
 const DefaultEntity = "<default>"
 
 // Handler serves requests; see Serve.
@@ -98,6 +104,9 @@ type Handler struct {
 func New(ctx context.Context, d Deps) *Handler {
 	if d.Logger == nil {
 		d.Logger = slog.New(slog.DiscardHandler)
+	}
+	if d.LogLevel == nil {
+		d.LogLevel = new(slog.LevelVar)
 	}
 	h := &Handler{Deps: d, ctx: ctx}
 	h.serving = map[int16]func(*listener.Request){
@@ -173,7 +182,7 @@ func User(c *listener.Conn) string {
 // the control plane come in on a listener of their own, and what they move is
 // the service's own business.
 func (h *Handler) metered(c *listener.Conn) string {
-	if len(h.Broker.Listeners) > 1 && c.Listener() == h.Broker.InterBrokerListener {
+	if len(h.Broker().Listeners) > 1 && c.Listener() == h.Broker().InterBrokerListener {
 		return ""
 	}
 	return c.Principal()
@@ -189,12 +198,6 @@ func (h *Handler) within(millis int32) (context.Context, context.CancelFunc) {
 }
 
 // text is an error's message for a reply, nil for none.
-func text(err error) *string {
-	if err == nil {
-		return nil
-	}
-	s := err.Error()
-	return &s
-}
+func text(err error) *string { return protocol.Message(err) }
 
 func code(err error) int16 { return protocol.Code(err) }

@@ -56,9 +56,9 @@ func newHotPath(tb testing.TB) *hotPath {
 		tb.Fatal(err)
 	}
 	lead(m)
-	quotas := admission.NewQuotas(admission.QuotaConfig{})
+	quotas, cfg := admission.NewQuotas(admission.QuotaConfig{}), &config.Broker{FetchMaxBytes: 55 << 20}
 	h := New(context.Background(), Deps{
-		BrokerID: 1, Broker: &config.Broker{FetchMaxBytes: 55 << 20}, Partitions: m, Metadata: metadata.NewCache("c"),
+		BrokerID: 1, Broker: func() *config.Broker { return cfg }, Partitions: m, Metadata: metadata.NewCache("c"),
 		Sessions: fetchsession.New(fetchsession.Config{}), Quotas: quotas,
 	})
 	l, err := listener.Listen(listener.Config{Addr: "127.0.0.1:0", Name: "PLAINTEXT", Handler: h.Serve, Budget: admission.NewLanes(64 << 20)})

@@ -55,10 +55,10 @@ func (c CleanerConfig) withDefaults() CleanerConfig {
 // restart; nothing that happens to one keeps the others from being cleaned.
 type cleaner struct {
 	m    *Manager
-	cfg  CleanerConfig
-	ctx  context.Context
-	stop context.CancelFunc
 	pace pace // of all threads together
+
+	setting sync.Mutex // held while the threads are being replaced
+	threads *cleanerThreads
 
 	mu    sync.Mutex // taken before Partition.state
 	busy  map[*Partition]bool
@@ -67,36 +67,82 @@ type cleaner struct {
 	stats CleanerStats        // what is counted, not what is asked for anew
 }
 
+// cleanerThreads are the cleaner's threads under one set of settings.
+type cleanerThreads struct {
+	cfg  CleanerConfig
+	ctx  context.Context
+	stop context.CancelFunc
+	wg   sync.WaitGroup
+}
+
 func (c *cleaner) init(m *Manager) {
-	c.m, c.cfg = m, m.cfg.Cleaner.withDefaults()
-	c.ctx, c.stop = context.WithCancel(context.Background())
-	c.pace.rate = c.cfg.BytesPerSecond
+	c.m = m
 	c.busy, c.bad, c.whole = map[*Partition]bool{}, map[*Partition]error{}, map[*Partition]bool{}
 }
 
 // start begins cleaning; it ends with the Manager.
-func (c *cleaner) start() error {
-	if c.cfg.Disabled {
-		return nil
-	}
-	for range c.cfg.Threads {
-		offsets, err := commitlog.NewOffsetMap(c.cfg.DedupeBytes/int64(c.cfg.Threads), c.cfg.LoadFactor)
-		if err != nil {
-			return err
+func (c *cleaner) start(cfg CleanerConfig) error {
+	c.setting.Lock()
+	defer c.setting.Unlock()
+	t := &cleanerThreads{cfg: cfg.withDefaults()}
+	t.ctx, t.stop = context.WithCancel(context.Background())
+	var maps []*commitlog.OffsetMap
+	if !cfg.Disabled {
+		for range t.cfg.Threads {
+			offsets, err := commitlog.NewOffsetMap(t.cfg.DedupeBytes/int64(t.cfg.Threads), t.cfg.LoadFactor)
+			if err != nil {
+				return err
+			}
+			maps = append(maps, offsets)
 		}
-		c.m.wg.Go(func() { c.run(offsets) })
+	}
+	c.end()
+	c.pace.set(t.cfg.BytesPerSecond)
+	c.threads = t
+	for _, offsets := range maps {
+		t.wg.Add(1)
+		if !c.m.background(func() { defer t.wg.Done(); c.run(t, offsets) }) {
+			t.wg.Done()
+		}
 	}
 	return nil
 }
 
-func (c *cleaner) run(offsets *commitlog.OffsetMap) {
-	for c.ctx.Err() == nil {
-		if job := c.pick(); job != nil {
-			c.do(job, offsets)
+// SetCleaner changes Config.Cleaner. Cleans that are under way under other settings
+// end with nothing changed, and begin anew.
+func (m *Manager) SetCleaner(cfg CleanerConfig) error {
+	c := &m.cleaner
+	c.setting.Lock()
+	same := c.threads.cfg == cfg.withDefaults()
+	c.setting.Unlock()
+	if same {
+		return nil
+	}
+	return c.start(cfg)
+}
+
+// end stops the threads there are and waits for them. With setting held.
+func (c *cleaner) end() {
+	if c.threads != nil {
+		c.threads.stop()
+		c.threads.wg.Wait()
+	}
+}
+
+func (c *cleaner) stop() {
+	c.setting.Lock()
+	defer c.setting.Unlock()
+	c.end()
+}
+
+func (c *cleaner) run(t *cleanerThreads, offsets *commitlog.OffsetMap) {
+	for t.ctx.Err() == nil {
+		if job := c.pick(t.ctx); job != nil {
+			c.do(t, job, offsets)
 			continue
 		}
 		offsets.Release()
-		wait(c.ctx.Done(), c.cfg.Backoff)
+		wait(t.ctx.Done(), t.cfg.Backoff)
 	}
 }
 
@@ -123,7 +169,7 @@ type cleanJob struct {
 // min.cleanable.dirty.ratio or beyond their max.compaction.lag.ms; failing that, one
 // with tombstones to drop, and then one of which that has to be found out. The log is
 // nobody else's until release.
-func (c *cleaner) pick() *cleanJob {
+func (c *cleaner) pick(ctx context.Context) *cleanJob {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	maps.DeleteFunc(c.bad, func(p *Partition, _ error) bool { return c.deleted(p) })
@@ -133,7 +179,7 @@ func (c *cleaner) pick() *cleanJob {
 		if c.busy[p] || c.bad[p] != nil || !p.compacts() {
 			continue
 		}
-		job := c.look(p)
+		job := c.look(ctx, p)
 		if job != nil && (best == nil || job.kind < best.kind || job.kind == best.kind && job.ratio > best.ratio) {
 			best = job
 		}
@@ -154,13 +200,13 @@ func (p *Partition) compacts() bool {
 }
 
 // look tells what there is to do for a log, nil for nothing. With mu held.
-func (c *cleaner) look(p *Partition) *cleanJob {
+func (c *cleaner) look(ctx context.Context, p *Partition) *cleanJob {
 	job := &cleanJob{p: p, log: p.log()}
 	job.from, job.upTo, job.cuts = p.cleanable()
 	now := c.m.now()
 	state, err := job.log.Cleanable(job.from, job.upTo, now)
 	if err != nil {
-		c.fail(job, err)
+		c.fail(ctx, job, err)
 		return nil
 	}
 	if state.Reset {
@@ -188,7 +234,7 @@ func (c *cleaner) look(p *Partition) *cleanJob {
 }
 
 // do carries a job out. Whatever comes of it concerns this log only.
-func (c *cleaner) do(job *cleanJob, offsets *commitlog.OffsetMap) {
+func (c *cleaner) do(t *cleanerThreads, job *cleanJob, offsets *commitlog.OffsetMap) {
 	defer func() {
 		r := recover()
 		c.mu.Lock()
@@ -201,19 +247,19 @@ func (c *cleaner) do(job *cleanJob, offsets *commitlog.OffsetMap) {
 	}()
 	o := commitlog.CleanOptions{
 		FirstDirty: job.from, UpTo: job.upTo, Now: c.m.now(), Map: offsets,
-		Buffer: max(c.cfg.BufferBytes/c.cfg.Threads/2, 4<<10), HorizonsOnly: job.kind == cleanHorizons,
+		Buffer: max(t.cfg.BufferBytes/t.cfg.Threads/2, 4<<10), HorizonsOnly: job.kind == cleanHorizons,
 		Throttle: func(ctx context.Context, n int) error { return c.throttle(ctx, job.p, n) },
 	}
 	var st commitlog.CleanStats
 	var err error
 	if job.kind == findHorizons {
-		err = job.log.FindHorizons(c.ctx, o)
+		err = job.log.FindHorizons(t.ctx, o)
 	} else {
-		st, err = job.log.Clean(c.ctx, o)
+		st, err = job.log.Clean(t.ctx, o)
 	}
 	if err != nil {
 		c.mu.Lock()
-		c.fail(job, err)
+		c.fail(t.ctx, job, err)
 		c.mu.Unlock()
 		return
 	}
@@ -233,7 +279,7 @@ func (c *cleaner) throttle(ctx context.Context, p *Partition, n int) error {
 	if !p.compacts() {
 		return commitlog.ErrCleanAborted
 	}
-	wait(ctx.Done(), c.pace.take(n, c.m.now()))
+	c.pace.wait(n, c.m.now(), ctx.Done())
 	return ctx.Err()
 }
 
@@ -261,11 +307,11 @@ func (c *cleaner) cleaned(job *cleanJob, st commitlog.CleanStats) {
 	c.stats.Last, c.stats.LastPartition, c.stats.LastAt = st, p.tp, c.m.now()
 }
 
-// fail judges the error of a job. With mu held.
-func (c *cleaner) fail(job *cleanJob, err error) {
+// fail judges the error of a job, which threads with this ctx had in hand. With mu held.
+func (c *cleaner) fail(ctx context.Context, job *cleanJob, err error) {
 	var ke *kerr.Error
 	switch {
-	case c.ctx.Err() != nil, errors.Is(err, commitlog.ErrCleanAborted), errors.Is(err, commitlog.ErrClosed):
+	case ctx.Err() != nil, errors.Is(err, commitlog.ErrCleanAborted), errors.Is(err, commitlog.ErrClosed):
 		c.stats.Aborted++
 		c.m.logger.Debug("clean was aborted", "partition", job.p.tp.String(), "err", err)
 	case job.p.log() != job.log: // the replica has moved; what happens to the old log is nothing to us

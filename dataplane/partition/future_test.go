@@ -520,25 +520,26 @@ func TestSpoiltRecordsAreNotMoved(t *testing.T) {
 
 func TestMovesAreNoFasterThanTheirRate(t *testing.T) {
 	now := time.Unix(100, 0)
-	c := pace{rate: 1000}
+	var c pace
+	c.set(1000)
 	for i, want := range []time.Duration{500, 1000, 1500} {
-		if got := c.take(500, now); got != want*time.Millisecond {
+		if got, _ := c.take(500, now); got != want*time.Millisecond {
 			t.Errorf("wait %d: %v", i, got)
 		}
 	}
 	now = now.Add(time.Minute) // what was not used is not saved up
-	if got := c.take(100, now); got != 100*time.Millisecond {
+	if got, _ := c.take(100, now); got != 100*time.Millisecond {
 		t.Errorf("after a pause: %v", got)
 	}
-	c = pace{rate: 1<<63 - 1}
-	if got := c.take(1<<30, now); got > time.Microsecond {
+	c.set(1<<63 - 1)
+	if got, _ := c.take(1<<30, now); got > time.Microsecond {
 		t.Errorf("at the default rate: %v", got)
 	}
 	synctest.Test(t, func(t *testing.T) {
 		r := &rig{t: t, fs: vfs.NewMem(), minISR: 1, paths: []string{"/one", "/two"}, log: commitlog.Config{SegmentBytes: 1000}}
 		r.start()
 		defer r.stop()
-		r.m.movers.pace.rate = 100
+		r.m.SetMoveRate(100)
 		r.sole(tpA, 1)
 		for range 20 {
 			r.put(tpA, 1, strings.Repeat("x", 500))

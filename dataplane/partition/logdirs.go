@@ -100,13 +100,14 @@ func (m *Manager) failLater(d *commitlog.Dir, err error) {
 	m.background(func() { m.failDir(d, err) })
 }
 
-// background runs f beside the caller, unless the Manager is being closed.
-func (m *Manager) background(f func()) {
+// background runs f beside the caller, unless the Manager is being closed: then it says false.
+func (m *Manager) background(f func()) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if !m.closed {
 		m.wg.Go(f)
 	}
+	return !m.closed
 }
 
 // failDir takes a folder and all its replicas offline, and drops the copies that

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kerr"
@@ -42,6 +43,9 @@ type Manager struct {
 	damaged map[TopicPartition]damagedReplica
 	closed  bool
 	clean   map[*commitlog.Dir]bool // after Close: everything in it was closed in order
+
+	recoveryThreads atomic.Int32
+	deleteDelay     atomic.Int64 // Config.DeleteDelay
 
 	checkpoints checkpoints
 	movers      movers
@@ -104,6 +108,8 @@ func NewManager(ctx context.Context, cfg Config) (*Manager, error) {
 		clean:           map[*commitlog.Dir]bool{},
 		stop:            make(chan struct{}),
 	}
+	m.recoveryThreads.Store(int32(cfg.RecoveryThreads))
+	m.deleteDelay.Store(int64(cfg.DeleteDelay))
 	m.checkpoints.init()
 	m.movers.init(m)
 	m.cleaner.init(m)
@@ -111,7 +117,7 @@ func NewManager(ctx context.Context, cfg Config) (*Manager, error) {
 		m.abandon()
 		return nil, err
 	}
-	if err := m.cleaner.start(); err != nil {
+	if err := m.cleaner.start(cfg.Cleaner); err != nil {
 		m.abandon()
 		return nil, err
 	}
@@ -122,9 +128,15 @@ func NewManager(ctx context.Context, cfg Config) (*Manager, error) {
 	m.every(m.lag/2, m.shrinkAll)
 	m.every(cfg.RetentionCheck, m.retain)
 	m.every(cfg.ProducerCheck, m.expireProducers)
-	m.every(min(time.Minute, cfg.DeleteDelay), m.sweep)
+	m.every(time.Second, m.sweepDue())
 	return m, nil
 }
+
+// SetRecoveryThreads changes Config.RecoveryThreads, which the stop goes by, too.
+func (m *Manager) SetRecoveryThreads(n int) { m.recoveryThreads.Store(int32(max(n, 1))) }
+
+// SetDeleteDelay changes Config.DeleteDelay.
+func (m *Manager) SetDeleteDelay(d time.Duration) { m.deleteDelay.Store(int64(max(d, 0))) }
 
 // Partition is the replica of tp, nil if there is none.
 func (m *Manager) Partition(tp TopicPartition) *Partition {
@@ -154,22 +166,37 @@ func (m *Manager) all() []*Partition {
 
 // UpdateTopicConfig applies a topic's changed configuration.
 func (m *Manager) UpdateTopicConfig(topic string) {
-	for _, p := range m.configure(topic) {
+	m.configure(func(tp TopicPartition) bool { return tp.Topic == topic })
+}
+
+// UpdateTopicConfigs applies the changed configuration of all topics.
+func (m *Manager) UpdateTopicConfigs() {
+	m.configure(func(TopicPartition) bool { return true })
+}
+
+func (m *Manager) configure(which func(TopicPartition) bool) {
+	for _, p := range m.reconfigured(which) {
 		p.changed(true)
 	}
 }
 
-// configure gives the partitions whose high watermark the change has moved: a
+// reconfigured gives the partitions whose high watermark the change has moved: a
 // lower min.insync.replicas may commit what waits.
-func (m *Manager) configure(topic string) (committed []*Partition) {
+func (m *Manager) reconfigured(which func(TopicPartition) bool) (committed []*Partition) {
 	m.configs.Lock()
 	defer m.configs.Unlock()
-	tc := m.cfg.Topic(topic)
+	read := map[string]*TopicConfig{}
 	for _, p := range m.all() {
-		if p.tp.Topic != topic {
+		if !which(p.tp) {
 			continue
 		}
-		p.config.Store(&tc)
+		tc := read[p.tp.Topic]
+		if tc == nil {
+			c := m.cfg.Topic(p.tp.Topic)
+			tc = &c
+			read[p.tp.Topic] = tc
+		}
+		p.config.Store(tc)
 		p.log().SetConfig(tc.Log)
 		if f := p.copying(); f != nil {
 			f.log.SetConfig(tc.Log)
@@ -226,7 +253,7 @@ func (m *Manager) Close() error {
 		}
 	}
 	all := m.all()
-	inParallel(m.cfg.RecoveryThreads*len(m.cfg.Dirs), len(all), func(i int) {
+	inParallel(int(m.recoveryThreads.Load())*len(m.cfg.Dirs), len(all), func(i int) {
 		p := all[i]
 		p.append.Lock()
 		defer p.append.Unlock()

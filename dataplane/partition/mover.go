@@ -28,8 +28,11 @@ type movers struct {
 
 func (v *movers) init(m *Manager) {
 	v.m, v.queued = m, map[*Partition]bool{}
-	v.pace.rate = m.cfg.MoveRate
+	v.pace.set(m.cfg.MoveRate)
 }
+
+// SetMoveRate changes Config.MoveRate. What waits for the old rate goes on at once.
+func (m *Manager) SetMoveRate(bytesPerSecond int64) { m.movers.pace.set(bytesPerSecond) }
 
 // add sets a replica moving that has a copy; others are left alone.
 func (v *movers) add(p *Partition) {
@@ -69,16 +72,21 @@ func (v *movers) release(p *Partition) {
 	v.add(p)
 }
 
-func (v *movers) chunk() int64 {
-	if v.pace.rate <= 0 {
-		return moveChunk
+func (v *movers) chunk() int {
+	if rate := v.pace.get(); rate > 0 {
+		return int(min(moveChunk, max(leastChunk, rate/10)))
 	}
-	return min(moveChunk, max(leastChunk, v.pace.rate/10))
+	return moveChunk
 }
 
 func (v *movers) run() {
-	buf := make([]byte, v.chunk())
+	var buf []byte
 	for p := v.take(); p != nil; p = v.take() {
+		if n := v.chunk(); n > cap(buf) {
+			buf = make([]byte, n)
+		} else {
+			buf = buf[:n]
+		}
 		f := p.copying()
 		if f == nil {
 			v.release(p)
@@ -97,7 +105,7 @@ func (v *movers) run() {
 			continue
 		}
 		v.release(p)
-		wait(v.m.stop, v.pace.take(n, v.m.now()))
+		v.pace.wait(n, v.m.now(), v.m.stop)
 	}
 }
 
@@ -123,24 +131,60 @@ func wait(done <-chan struct{}, d time.Duration) {
 
 // pace spreads bytes over time.
 type pace struct {
-	rate int64 // bytes a second; 0 or less: no limit
-
-	mu   sync.Mutex
-	next time.Time // when all that was taken has been paid for
+	mu      sync.Mutex
+	rate    int64         // bytes a second; 0 or less: no limit
+	next    time.Time     // when all that was taken has been paid for
+	changed chan struct{} // closed when the rate changes
 }
 
-// take accounts for n bytes and tells how long to wait before taking more.
-func (c *pace) take(n int, now time.Time) time.Duration {
-	if c.rate <= 0 || n <= 0 {
-		return 0
-	}
+func (c *pace) get() int64 {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	return c.rate
+}
+
+// set changes the rate; what was taken at the old one counts as paid for.
+func (c *pace) set(rate int64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if rate == c.rate && c.changed != nil {
+		return
+	}
+	c.rate, c.next = rate, time.Time{}
+	if c.changed != nil {
+		close(c.changed)
+	}
+	c.changed = make(chan struct{})
+}
+
+// take accounts for n bytes and tells how long to wait before taking more, and
+// what ends the wait before its time.
+func (c *pace) take(n int, now time.Time) (time.Duration, <-chan struct{}) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.rate <= 0 || n <= 0 {
+		return 0, nil
+	}
 	if c.next.Before(now) {
 		c.next = now
 	}
 	// In two parts, since the product of bytes and nanoseconds would overflow.
 	whole, rest := int64(n)/c.rate, int64(n)%c.rate
 	c.next = c.next.Add(time.Duration(whole)*time.Second + time.Duration(float64(rest)/float64(c.rate)*float64(time.Second)))
-	return c.next.Sub(now)
+	return c.next.Sub(now), c.changed
+}
+
+// wait takes n bytes and waits until they are paid for, the rate changes, or stop.
+func (c *pace) wait(n int, now time.Time, stop <-chan struct{}) {
+	d, changed := c.take(n, now)
+	if d <= 0 {
+		return
+	}
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+	case <-changed:
+	case <-stop:
+	}
 }

@@ -185,6 +185,17 @@ func (m *Manager) retain() {
 	}
 }
 
+// sweepDue sweeps as often as the delay is long, and each minute at least.
+func (m *Manager) sweepDue() func() {
+	last := m.now()
+	return func() {
+		if now := m.now(); now.Sub(last) >= min(time.Minute, time.Duration(m.deleteDelay.Load())) {
+			last = now
+			m.sweep()
+		}
+	}
+}
+
 // sweep removes files and folders whose delay is over.
 func (m *Manager) sweep() {
 	now := m.now()
@@ -200,7 +211,7 @@ func (m *Manager) sweep() {
 		if m.offline(d) {
 			continue
 		}
-		if _, err := d.SweepDeleted(now, m.cfg.DeleteDelay); err != nil {
+		if _, err := d.SweepDeleted(now, time.Duration(m.deleteDelay.Load())); err != nil {
 			m.failDir(d, err)
 		}
 	}

@@ -3,6 +3,7 @@ package protocol
 import (
 	"errors"
 	"strconv"
+	"strings"
 
 	"github.com/twmb/franz-go/pkg/kerr"
 )
@@ -33,4 +34,22 @@ func Code(err error) int16 {
 		return ke.Code
 	}
 	return kerr.UnknownServerError.Code
+}
+
+// Message is an error's text beside its code, nil for none: what is particular to the
+// case, without the general description that a client has for the code already.
+func Message(err error) *string {
+	if err == nil {
+		return nil
+	}
+	text := err.Error()
+	var ke *kerr.Error
+	if errors.As(err, &ke) {
+		if rest, ok := strings.CutPrefix(text, ke.Error()+": "); ok {
+			text = rest
+		} else if text == ke.Error() {
+			text = ke.Description
+		}
+	}
+	return &text
 }

@@ -78,6 +78,7 @@ type Fetchers struct {
 
 	mu      sync.Mutex
 	closed  bool
+	count   int // Config.Threads, as SetThreads changes it
 	threads map[threadKey]*thread
 	where   map[protocol.TopicPartition]*thread
 }
@@ -90,8 +91,9 @@ type threadKey struct {
 // NewFetchers makes fetchers with nothing to do. Close ends them.
 func NewFetchers(cfg Config) *Fetchers {
 	ctx, cancel := context.WithCancel(context.Background())
+	cfg = cfg.withDefaults()
 	return &Fetchers{
-		cfg: cfg.withDefaults(), seed: maphash.MakeSeed(), ctx: ctx, cancel: cancel,
+		cfg: cfg, count: cfg.Threads, seed: maphash.MakeSeed(), ctx: ctx, cancel: cancel,
 		threads: map[threadKey]*thread{}, where: map[protocol.TopicPartition]*thread{},
 	}
 }
@@ -104,20 +106,64 @@ func (f *Fetchers) Set(targets []partition.FetchTarget) {
 		return
 	}
 	for _, t := range targets {
-		tp := t.Partition.TP()
-		key := threadKey{t.Leader, int(maphash.Comparable(f.seed, tp) % uint64(f.cfg.Threads))}
-		th := f.threads[key]
-		if th == nil {
-			th = newThread(f, t.Leader)
-			f.threads[key] = th
-			f.wg.Go(th.run)
-		}
-		if old := f.where[tp]; old != nil && old != th {
-			old.remove(tp)
-		}
-		f.where[tp] = th
-		th.add(tp, t)
+		f.set(t)
 	}
+}
+
+// set gives a partition to its thread. With mu held.
+func (f *Fetchers) set(t partition.FetchTarget) {
+	tp := t.Partition.TP()
+	key := f.key(t.Leader, tp)
+	th := f.threads[key]
+	if th == nil {
+		th = newThread(f, key)
+		f.threads[key] = th
+		f.wg.Go(th.run)
+	}
+	if old := f.where[tp]; old != nil && old != th {
+		old.remove(tp)
+	}
+	f.where[tp] = th
+	th.add(tp, t)
+}
+
+// key is the thread that a partition belongs to. With mu held.
+func (f *Fetchers) key(leader int32, tp protocol.TopicPartition) threadKey {
+	return threadKey{leader, int(maphash.Comparable(f.seed, tp) % uint64(f.count))}
+}
+
+// SetThreads changes Config.Threads: the partitions are shared out anew, and threads
+// that are no longer wanted end. Each thread hands its own over between two fetches:
+// an answer that came to the old one after the new one has gone on could cut what the
+// leader already counts as copied.
+func (f *Fetchers) SetThreads(n int) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	n = max(n, 1)
+	if n == f.count {
+		return
+	}
+	f.count = n
+	for _, th := range f.threads {
+		th.reshare()
+	}
+}
+
+// handOver gives away what the thread should not have any more; true if the thread is
+// not wanted any more. It is called by the thread.
+func (f *Fetchers) handOver(t *thread) (end bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, target := range t.targets() {
+		if tp := target.Partition.TP(); f.where[tp] == t && f.key(t.key.leader, tp) != t.key {
+			f.set(target)
+		}
+	}
+	if t.key.index < f.count {
+		return false
+	}
+	delete(f.threads, t.key)
+	return true
 }
 
 // Remove ends the copying of the partitions. A thread left without any gives up

@@ -244,6 +244,8 @@ func TestCommittedRecordsSurvive(t *testing.T) {
 					c.mu.Unlock()
 				case a == 13:
 					c.bounce(rt, node())
+				case a == 14:
+					c.node(node()).fetchers.SetThreads(rapid.IntRange(1, 3).Draw(rt, "threads"))
 				default:
 					for _, n := range c.nodes {
 						if n.up {

@@ -18,14 +18,16 @@ import (
 
 // thread copies from one leader broker over one connection.
 type thread struct {
-	f      *Fetchers
-	leader int32
-	wake   chan struct{}
+	f    *Fetchers
+	key  threadKey
+	wake chan struct{}
 
 	mu    sync.Mutex
 	parts map[protocol.TopicPartition]*copying
 	order []*copying // whose turn it is; who got data goes to the end
 	addr  string     // as the controller named it last
+	// resharing says that the number of threads has changed: see Fetchers.handOver.
+	resharing bool
 	// The fetch under way, if any, and a timer that will cut it short.
 	cancelFetch context.CancelFunc
 	interrupt   *time.Timer
@@ -48,8 +50,8 @@ type copying struct {
 	asked    partition.FetchState // in the request under way
 }
 
-func newThread(f *Fetchers, leader int32) *thread {
-	return &thread{f: f, leader: leader, wake: make(chan struct{}, 1), parts: map[protocol.TopicPartition]*copying{}}
+func newThread(f *Fetchers, key threadKey) *thread {
+	return &thread{f: f, key: key, wake: make(chan struct{}, 1), parts: map[protocol.TopicPartition]*copying{}}
 }
 
 func (t *thread) add(tp protocol.TopicPartition, target partition.FetchTarget) {
@@ -63,11 +65,42 @@ func (t *thread) add(tp protocol.TopicPartition, target partition.FetchTarget) {
 	if target.Addr != "" {
 		t.addr = target.Addr
 	}
+	t.hurry()
+	t.mu.Unlock()
+	t.signal()
+}
+
+// hurry cuts a long poll short. With mu held.
+func (t *thread) hurry() {
 	if t.cancelFetch != nil && t.interrupt == nil {
 		t.interrupt = time.AfterFunc(patience, t.cutShort)
 	}
+}
+
+func (t *thread) reshare() {
+	t.mu.Lock()
+	t.resharing = true
+	t.hurry()
 	t.mu.Unlock()
 	t.signal()
+}
+
+func (t *thread) toReshare() bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	was := t.resharing
+	t.resharing = false
+	return was
+}
+
+func (t *thread) targets() []partition.FetchTarget {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	out := make([]partition.FetchTarget, 0, len(t.parts))
+	for _, c := range t.parts {
+		out = append(out, c.target)
+	}
+	return out
 }
 
 // patience is how long a new partition waits for the fetch under way, which
@@ -132,10 +165,13 @@ func (t *thread) signal() {
 	}
 }
 
-// run fetches until the fetchers are closed.
+// run fetches until the fetchers are closed, or need one thread less.
 func (t *thread) run() {
 	defer t.disconnect()
 	for t.f.ctx.Err() == nil {
+		if t.toReshare() && t.f.handOver(t) {
+			return
+		}
 		batch, next := t.ready(time.Now())
 		if len(batch) == 0 {
 			t.sleep(next)
@@ -145,7 +181,7 @@ func (t *thread) run() {
 			t.failures++
 			d := t.pause(t.failures)
 			if t.failures == 1 || t.failures%30 == 0 {
-				t.f.cfg.Logger.Warn("fetching from leader failed", "leader", t.leader, "failures", t.failures, "retry_in", d, "err", err)
+				t.f.cfg.Logger.Warn("fetching from leader failed", "leader", t.key.leader, "failures", t.failures, "retry_in", d, "err", err)
 			}
 			t.disconnect()
 			t.rest(d)
@@ -217,9 +253,9 @@ func (t *thread) connect() error {
 	t.mu.Unlock()
 	ctx, cancel := context.WithTimeout(t.f.ctx, t.f.cfg.RequestTimeout)
 	defer cancel()
-	conn, err := t.f.cfg.Dial(ctx, t.leader, addr)
+	conn, err := t.f.cfg.Dial(ctx, t.key.leader, addr)
 	if err != nil {
-		return fmt.Errorf("connecting to broker %d: %w", t.leader, err)
+		return fmt.Errorf("connecting to broker %d: %w", t.key.leader, err)
 	}
 	t.conn = conn
 	return nil
@@ -247,7 +283,7 @@ func (t *thread) round(batch []*copying, next time.Time) error {
 		return nil
 	}
 	if err != nil {
-		return fmt.Errorf("fetching from broker %d: %w", t.leader, err)
+		return fmt.Errorf("fetching from broker %d: %w", t.key.leader, err)
 	}
 	defer frame.Release()
 	if t.resp == nil {
@@ -256,7 +292,7 @@ func (t *thread) round(batch []*copying, next time.Time) error {
 	// Record bytes alias the frame and go from there to the file.
 	t.resp.Version = req.Version
 	if err := t.resp.ReadFrom(frame.Body); err != nil {
-		return fmt.Errorf("reading the fetch response of broker %d: %w", t.leader, err)
+		return fmt.Errorf("reading the fetch response of broker %d: %w", t.key.leader, err)
 	}
 	if t.resp.ErrorCode != 0 {
 		err := kerr.ErrorForCode(t.resp.ErrorCode)
@@ -327,14 +363,14 @@ func (t *thread) take(c *copying, r *kmsg.FetchResponseTopicPartition) {
 		// Seen by FetchState before the next request.
 	case errors.Is(err, kerr.FencedLeaderEpoch), errors.Is(err, kerr.KafkaStorageError) && r.ErrorCode == 0:
 		// The controller's next order sets it going again.
-		t.f.cfg.Logger.Info("follower stops fetching", "partition", c.tp.String(), "leader", t.leader, "epoch", epoch, "err", err)
+		t.f.cfg.Logger.Info("follower stops fetching", "partition", c.tp.String(), "leader", t.key.leader, "epoch", epoch, "err", err)
 		t.drop(c)
 	default:
 		c.failures++
 		d := t.pause(c.failures)
 		c.notUntil = time.Now().Add(d)
 		if c.failures == 5 || c.failures%60 == 0 {
-			t.f.cfg.Logger.Warn("follower cannot fetch", "partition", c.tp.String(), "leader", t.leader, "epoch", epoch,
+			t.f.cfg.Logger.Warn("follower cannot fetch", "partition", c.tp.String(), "leader", t.key.leader, "epoch", epoch,
 				"offset", c.asked.Offset, "failures", c.failures, "err", err)
 		}
 	}
@@ -351,7 +387,7 @@ func (t *thread) outOfRange(c *copying) error {
 		return err
 	}
 	if end < c.asked.Offset {
-		t.f.cfg.Logger.Warn("leader's log ends below the follower's", "partition", c.tp.String(), "leader", t.leader, "leader_end", end, "own_end", c.asked.Offset)
+		t.f.cfg.Logger.Warn("leader's log ends below the follower's", "partition", c.tp.String(), "leader", t.key.leader, "leader_end", end, "own_end", c.asked.Offset)
 		return p.TruncateTo(epoch, end)
 	}
 	start, err := t.offset(c, partition.EarliestTimestamp)
@@ -359,7 +395,7 @@ func (t *thread) outOfRange(c *copying) error {
 		return err
 	}
 	if start > c.asked.Offset {
-		t.f.cfg.Logger.Warn("leader's log starts above the follower's end", "partition", c.tp.String(), "leader", t.leader, "leader_start", start, "own_end", c.asked.Offset)
+		t.f.cfg.Logger.Warn("leader's log starts above the follower's end", "partition", c.tp.String(), "leader", t.key.leader, "leader_start", start, "own_end", c.asked.Offset)
 		return p.TruncateFullyAndStartAt(epoch, start)
 	}
 	return nil

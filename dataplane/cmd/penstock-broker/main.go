@@ -77,11 +77,13 @@ func run(ctx context.Context, args []string) error {
 		}
 		return nil
 	}
-	log := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: level}))
+	levels := new(slog.LevelVar)
+	levels.Set(level)
+	log := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: levels}))
 	for _, w := range cfg.Warnings() {
 		log.Warn(w)
 	}
-	b, err := broker.Start(ctx, cfg, log)
+	b, err := broker.Start(ctx, cfg, log, levels)
 	if errors.Is(err, broker.ErrStopped) {
 		log.Info("stopped during the start", "at", err)
 		return nil
