@@ -193,7 +193,7 @@ func (b *Broker) openLogs(ctx context.Context) error {
 	})
 	b.onStop("ISR changes", func(context.Context) error { b.isr.Close(); return nil })
 	b.fetchers = replication.NewFetchers(replication.Config{
-		BrokerID: b.cfg.ID, Dial: b.dialLeader,
+		BrokerID: b.cfg.ID, BrokerEpoch: b.epoch.Load, Dial: b.dialLeader,
 		Threads: b.cfg.ReplicaFetchers, WaitMax: b.cfg.ReplicaFetchWaitMax, MinBytes: b.cfg.ReplicaFetchMinBytes,
 		PartitionBytes: b.cfg.ReplicaFetchMaxBytes, ResponseBytes: b.cfg.ReplicaFetchResponseMaxBytes,
 		Backoff: b.cfg.ReplicaFetchBackoff, RequestTimeout: b.cfg.ReplicaSocketTimeout, Logger: b.log,

@@ -234,7 +234,7 @@ func (p *Partition) view(req *FetchRequest, part *FetchPart, note bool) view {
 	if note {
 		v.started = r.start != part.LogStartOffset
 		r.start = part.LogStartOffset
-		v.committed, v.proposal = p.noteFetch(r, part.Offset, p.m.now())
+		v.committed, v.proposal = p.noteFetch(r, req.ReplicaEpoch, part.Offset, p.m.now())
 		v.hw, v.stable = p.hw, p.lastStable()
 	}
 	return v
@@ -264,5 +264,8 @@ func (p *Partition) mayFetch(req *FetchRequest, part *FetchPart, r **remote) err
 		return kerr.NotLeaderForPartition
 	}
 	*r = &p.remotes[i]
+	if req.ReplicaEpoch >= 0 && req.ReplicaEpoch < (*r).epoch {
+		return kerr.NotLeaderForPartition // late, from a life that is over
+	}
 	return nil
 }

@@ -142,6 +142,9 @@ type ISRChange struct {
 	LeaderEpoch    int32
 	PartitionEpoch int32
 	ISR            []int32
+	// Epochs are the broker epochs of the members of ISR, of the lives in which they were
+	// judged; -1 where one is not known.
+	Epochs []int64
 	// Done is called once, with the state as the controller has it or its error.
 	Done func(ISRResult, error)
 }
@@ -223,7 +226,8 @@ type AppendResult struct {
 
 // FetchRequest is a consumer's or a follower's fetch.
 type FetchRequest struct {
-	// ReplicaID is the follower's broker id, -1 for a consumer.
+	// ReplicaID is the follower's broker id, -1 for a consumer, and ReplicaEpoch its broker
+	// epoch, -1 if it does not tell (Fetch before v15).
 	ReplicaID    int32
 	ReplicaEpoch int64
 	MaxWait      time.Duration

@@ -222,6 +222,15 @@ func (t *thread) connect() error {
 		return fmt.Errorf("connecting to broker %d: %w", t.leader, err)
 	}
 	t.conn = conn
+	newest, err := conn.Newest(ctx, (*kmsg.FetchRequest)(nil).Key(), fetchWithEpoch)
+	if err == nil && newest < fetchByName {
+		err = fmt.Errorf("it has Fetch up to version %d only", newest)
+	}
+	if err != nil {
+		t.disconnect()
+		return fmt.Errorf("the versions of broker %d: %w", t.leader, err)
+	}
+	t.session.newest = newest
 	return nil
 }
 
