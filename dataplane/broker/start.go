@@ -209,9 +209,10 @@ func (b *Broker) openLogs(ctx context.Context) error {
 		Known: func(tp partition.TopicPartition) bool {
 			return b.metadata.Image().Partition(tp.Topic, tp.Partition) != nil
 		},
-		TopicID: b.topicID,
-		Alive:   func(id int32) bool { return b.metadata.Image().Alive(id) },
-		ISR:     b.isr, Fetchers: b.fetchers, Wheel: b.wheel, Hooks: b.hooks(),
+		TopicID:         b.topicID,
+		Alive:           func(id int32) bool { return b.metadata.Image().Alive(id) },
+		PromptWatermark: b.cfg.RackAwareReads,
+		ISR:             b.isr, Fetchers: b.fetchers, Wheel: b.wheel, Hooks: b.hooks(),
 		ReplicaLagTimeMax: b.cfg.ReplicaLagTimeMax, HighWatermarkCheckpoint: b.cfg.HighWatermarkCheckpointInterval,
 		RecoveryCheckpoint: b.cfg.RecoveryPointInterval, LogStartCheckpoint: b.cfg.LogStartInterval,
 		FlushCheck: b.cfg.FlushSchedulerInterval, RetentionCheck: b.cfg.RetentionCheckInterval,

@@ -111,6 +111,7 @@ type remote struct {
 	lastCaughtUp  time.Time
 	lastFetch     time.Time
 	endAtLastSeen int64     // the leader's end at lastFetch
+	toldHW        int64     // the high watermark in our last answer
 	refused       time.Time // when the controller would not have it in the set; zero once it is proposed again
 }
 

@@ -38,6 +38,7 @@ type rig struct {
 	fault    atomic.Pointer[func(op vfs.Op, name string) error]
 	keep     bool // topics have no delete in their cleanup.policy
 	topicID  func(string) protocol.UUID
+	prompt   bool   // PromptWatermark
 	onTopic  func() // called while a topic's configuration is being read
 	fetchers fetchersStub
 
@@ -128,7 +129,7 @@ func (r *rig) start() {
 	var err error
 	r.m, err = NewManager(context.Background(), Config{
 		BrokerID: 1, BrokerEpoch: func() int64 { return 50 }, FS: r.fs, Dirs: r.dirs, Offline: offline, Wheel: r.wheel,
-		ISR: r, Fetchers: &r.fetchers, TopicID: r.topicID, Cleaner: r.cleaner,
+		ISR: r, Fetchers: &r.fetchers, TopicID: r.topicID, Cleaner: r.cleaner, PromptWatermark: r.prompt,
 		Topic: func(string) TopicConfig {
 			c := TopicConfig{MinISR: r.minISR, MinCleanableRatio: r.ratio, Log: r.log}
 			c.Log.KeepForever = r.keep

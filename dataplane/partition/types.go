@@ -56,6 +56,10 @@ type Config struct {
 	// a replica may join the ISR. Nil: always.
 	Alive func(broker int32) bool
 
+	// PromptWatermark tells followers of a new high watermark at once, instead of with their
+	// next data or the end of their long poll: for consumers who read from them.
+	PromptWatermark bool
+
 	ISR      ISRChanger
 	Fetchers FetcherManager
 
@@ -238,7 +242,10 @@ type FetchRequest struct {
 	ReadCommitted bool
 	// AllowFollower lets a consumer read from a follower (Fetch v11+, KIP-392).
 	AllowFollower bool
-	Parts         []FetchPart
+	// Near says whether a broker is in the consumer's rack and within its reach. Nil: the
+	// leader serves all who ask it.
+	Near  func(broker int32) bool
+	Parts []FetchPart
 	// Results is memory for the answers, if there is enough of it; may be nil.
 	Results []FetchResult
 }
@@ -268,6 +275,9 @@ type FetchResult struct {
 	// Leader and LeaderEpoch as in AppendResult.
 	Leader      int32
 	LeaderEpoch int32
+	// Preferred is the replica to read from instead of this leader, which then gives no
+	// records; -1 if none.
+	Preferred int32
 	// Aborted lists the aborted transactions with records in Slice, for ReadCommitted.
 	Aborted []commitlog.AbortedTransaction
 	// Slice has a Len of 0 when there is no data.
