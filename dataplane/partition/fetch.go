@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"slices"
+	"time"
 
 	"github.com/twmb/franz-go/pkg/kerr"
 
@@ -18,7 +19,7 @@ import (
 // comes whole, whatever the limits (KIP-74); after it they are hard.
 func (m *Manager) Fetch(req FetchRequest, done func([]FetchResult)) {
 	results := slices.Grow(req.Results[:0], len(req.Parts))[:len(req.Parts)]
-	bytes, now := m.read(&req, results, arriving)
+	bytes, now, wake := m.read(&req, results, arriving)
 	if now || bytes >= req.MinBytes || req.MaxWait <= 0 || len(req.Parts) == 0 {
 		done(results)
 		return
@@ -37,7 +38,16 @@ func (m *Manager) Fetch(req FetchRequest, done func([]FetchResult)) {
 		}
 		keys = append(keys, op.seen[i].p)
 	}
+	if wake.p != nil && wake.after < req.MaxWait {
+		m.cfg.Wheel.AfterFunc(wake.after, func() { m.fetches.Check(wake.p) })
+	}
 	m.fetches.Watch(op, req.MaxWait, keys...)
+}
+
+// withheld is a partition whose data a throttled follower does not get yet.
+type withheld struct {
+	p     *Partition
+	after time.Duration
 }
 
 // delayedFetch is a fetch that waits for MinBytes.
@@ -71,6 +81,9 @@ func (d *delayedFetch) TryComplete() bool {
 		}
 		if d.req.ReplicaID >= 0 && v.start > s.start {
 			return true // a DeleteRecords waits for the follower to hear of it
+		}
+		if v.withheld > 0 {
+			continue // and looked at again, even if nothing is appended
 		}
 		if v.bound != s.bound {
 			s.bound, s.bytes = v.bound, 0
@@ -116,8 +129,9 @@ const (
 	leaving               // has waited, and is answered
 )
 
-// read fills results. now says that there is no use in waiting.
-func (m *Manager) read(req *FetchRequest, results []FetchResult, at stage) (bytes int, now bool) {
+// read fills results. now says that there is no use in waiting; wake, what may be read later
+// without anything being appended.
+func (m *Manager) read(req *FetchRequest, results []FetchResult, at stage) (bytes int, now bool, wake withheld) {
 	left, minOne := req.MaxBytes, true
 	for i := range req.Parts {
 		part, r := &req.Parts[i], &results[i]
@@ -145,6 +159,10 @@ func (m *Manager) read(req *FetchRequest, results []FetchResult, at stage) (byte
 		now = now || v.news
 		if v.err != nil || v.divergingEpoch >= 0 || v.preferred >= 0 {
 			now = true
+			continue
+		}
+		if v.withheld > 0 {
+			wake = withheld{p, v.withheld}
 			continue
 		}
 		limit := max(min(part.MaxBytes, left), 0)
@@ -175,10 +193,13 @@ func (m *Manager) read(req *FetchRequest, results []FetchResult, at stage) (byte
 			minOne = false
 			left -= s.Len
 			bytes += s.Len
+			if req.ReplicaID >= 0 && p.throttledLeader() {
+				m.leaderRate.count(s.Len, m.now())
+			}
 		}
 		r.Slice = s
 	}
-	return bytes, now
+	return bytes, now, wake
 }
 
 // view is what one fetch may see of a partition at one moment.
@@ -191,11 +212,12 @@ type view struct {
 	divergingEpoch     int32
 	divergingEndOffset int64
 	version            uint64
-	committed          bool       // the fetch itself moved the high watermark
-	started            bool       // the fetch told of another log start
-	preferred          int32      // the replica to read from instead; -1 if none
-	news               bool       // a follower is to hear of the high watermark at once
-	proposal           *ISRChange // to be submitted
+	committed          bool          // the fetch itself moved the high watermark
+	started            bool          // the fetch told of another log start
+	preferred          int32         // the replica to read from instead; -1 if none
+	withheld           time.Duration // for so long a throttled follower gets nothing
+	news               bool          // a follower is to hear of the high watermark at once
+	proposal           *ISRChange    // to be submitted
 }
 
 func (v *view) fill(r *FetchResult) {
@@ -252,6 +274,9 @@ func (p *Partition) view(req *FetchRequest, part *FetchPart, at stage) view {
 		r.start = part.LogStartOffset
 		v.committed, v.proposal = p.noteFetch(r, req.ReplicaEpoch, part.Offset, p.m.now())
 		v.hw, v.stable = p.hw, p.lastStable()
+	}
+	if p.throttledLeader() && !slices.Contains(p.isr, r.id) {
+		v.withheld = p.m.leaderRate.pause(p.m.now()) // one in sync would fall out
 	}
 	v.news = p.m.cfg.PromptWatermark && v.hw > r.toldHW
 	if at != waiting {

@@ -61,6 +61,7 @@ type Partition struct {
 	remotes        []remote
 	end            int64 // log end offset that readers may see
 	hw             int64
+	leaderHW       int64   // of a follower: as its leader said last, -1 before it has
 	cleaned        int64   // the log is clean up to here, neverCleaned at first
 	cuts           uint64  // counts truncations of the log
 	savedStart     int64   // the log start that a kill cannot take back

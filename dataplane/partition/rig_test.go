@@ -39,6 +39,7 @@ type rig struct {
 	keep     bool // topics have no delete in their cleanup.policy
 	topicID  func(string) protocol.UUID
 	prompt   bool   // PromptWatermark
+	slow     string // both lists of throttled replicas
 	onTopic  func() // called while a topic's configuration is being read
 	fetchers fetchersStub
 
@@ -133,6 +134,7 @@ func (r *rig) start() {
 		Topic: func(string) TopicConfig {
 			c := TopicConfig{MinISR: r.minISR, MinCleanableRatio: r.ratio, Log: r.log}
 			c.Log.KeepForever = r.keep
+			c.LeaderThrottled, c.FollowerThrottled = ParseThrottled(r.slow), ParseThrottled(r.slow)
 			if r.onTopic != nil {
 				r.onTopic()
 			}

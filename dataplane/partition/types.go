@@ -23,6 +23,9 @@ type TopicConfig struct {
 	// MinCleanableRatio is min.cleanable.dirty.ratio, 0 to 1: how dirty a compacted log
 	// gets before it is cleaned.
 	MinCleanableRatio float64
+	// LeaderThrottled and FollowerThrottled are leader. and
+	// follower.replication.throttled.replicas; see SetReplicationThrottle.
+	LeaderThrottled, FollowerThrottled Throttled
 	// Validate has the topic's produce checks; NowMs, ProduceVersion and
 	// Coordinator are set per append.
 	Validate recordbatch.ValidateOptions
