@@ -46,6 +46,7 @@ func (h *Handler) fetch(r *listener.Request) {
 	// session must not be worth a follower's, or it would displace others.
 	impostor := follower && !h.authorizeCluster(r, kmsg.ACLOperationClusterAction)
 	image := h.Metadata.Image()
+	r.Exempt = follower && !impostor
 	session, err := h.Sessions.Begin(req, follower && !impostor, image.TopicName)
 	if err != nil {
 		h.fetchFailed(r, err)
