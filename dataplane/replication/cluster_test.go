@@ -212,6 +212,16 @@ func (c *cluster) orderLocked(n *node) *kmsg.LeaderAndISRRequest {
 	return req
 }
 
+// electUnclean makes a live replica the leader whether it is in sync or not, alone in the set.
+func (c *cluster) electUnclean(id int32) {
+	c.mu.Lock()
+	if c.node(id).up {
+		c.isr = []int32{id}
+	}
+	c.mu.Unlock()
+	c.elect(id)
+}
+
 // deliver hands a node its oldest order; false if there is none.
 func (c *cluster) deliver(id int32) bool {
 	c.mu.Lock()
