@@ -60,6 +60,10 @@ const (
 	throttleSlack = time.Second
 	// longestThrottle bounds a pause, so that another rate soon holds.
 	longestThrottle = time.Second
+	// mostOwed bounds what copying may be behind with. Replicas in sync are counted and not held
+	// up, so it would else grow for as long as they take more than the rate, and those that are
+	// held up would pay for it. Kafka looks back as far (replication.quota.window.num).
+	mostOwed = 11 * time.Second
 )
 
 // throttle is a rate of bytes that many share. The zero value is no bound.
@@ -95,7 +99,10 @@ func (t *throttle) count(n int, now time.Time) {
 	if t.paid.Before(now) {
 		t.paid = now
 	}
-	t.paid = t.paid.Add(time.Duration(float64(n) / float64(t.rate) * float64(time.Second)))
+	t.paid = t.paid.Add(time.Duration(min(float64(n)/float64(t.rate), mostOwed.Seconds()) * float64(time.Second)))
+	if most := now.Add(mostOwed); t.paid.After(most) {
+		t.paid = most
+	}
 }
 
 // pause is how long nothing more may be copied, at most longestThrottle; 0: go on.

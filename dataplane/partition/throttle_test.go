@@ -50,6 +50,15 @@ func TestThrottleLetsItsRateThrough(t *testing.T) {
 	if d := q.pause(now); d != longestThrottle {
 		t.Errorf("far above: %v", d)
 	}
+	for range 1000 { // replicas in sync take more than the rate for long
+		q.count(1<<30, now)
+	}
+	if d := q.pause(now.Add(mostOwed)); d != 0 {
+		t.Errorf("what was taken is still owed after %v: %v", mostOwed, d)
+	}
+	if d := q.pause(now.Add(mostOwed - throttleSlack - time.Millisecond)); d == 0 {
+		t.Error("what was taken is forgotten too soon")
+	}
 	q.set(2000) // what was owed at another rate is forgiven
 	if d := q.pause(now); d != 0 {
 		t.Errorf("at another rate: %v", d)
