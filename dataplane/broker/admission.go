@@ -61,7 +61,7 @@ func (b *Broker) loadQuotas(ctx context.Context) error {
 }
 
 // chargeRequest is the request quota: the handler's time with a check. What
-// brokers do for each other is exempt (KIP-124).
+// brokers do for each other is exempt (KIP-124), as is a Produce that nobody awaits.
 func (b *Broker) chargeRequest(r *listener.Request, took time.Duration) time.Duration {
 	if b.exempt(r) {
 		return 0
@@ -77,7 +77,7 @@ func (b *Broker) chargeNetwork(r *listener.Request, took time.Duration) {
 
 func (b *Broker) exempt(r *listener.Request) bool {
 	api := protocol.Lookup(r.Key)
-	return api == nil || api.Has(protocol.InterBroker) ||
+	return r.Exempt || api == nil || api.Has(protocol.InterBroker) ||
 		r.Conn.Listener() == b.cfg.InterBrokerListener && len(b.cfg.Listeners) > 1
 }
 

@@ -44,6 +44,7 @@ type link struct {
 	addr string
 }
 
+// do lowers the version of req to what the other broker has, which may be of an older release.
 func (l *link) do(ctx context.Context, addr string, req kmsg.Request) (kmsg.Response, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -57,6 +58,11 @@ func (l *link) do(ctx context.Context, addr string, req kmsg.Request) (kmsg.Resp
 		}
 		l.conn, l.addr = conn, addr
 	}
+	version, err := l.conn.Newest(ctx, req.Key(), req.GetVersion())
+	if err != nil {
+		return nil, err
+	}
+	req.SetVersion(version)
 	return l.conn.Do(ctx, req)
 }
 

@@ -50,6 +50,7 @@ func (b *Broker) settingsChanged(ctx context.Context) error {
 	b.topics.renew()
 	b.partitions.UpdateTopicConfigs()
 	b.partitions.SetMoveRate(moveRate(now))
+	b.partitions.SetReplicationThrottle(now.LeaderThrottle, now.FollowerThrottle)
 	b.partitions.SetRecoveryThreads(now.RecoveryThreadsPerDir)
 	b.partitions.SetDeleteDelay(deleteDelay(now))
 	b.fetchers.SetThreads(now.ReplicaFetchers)

@@ -196,7 +196,7 @@ func (b *Broker) openLogs(ctx context.Context) error {
 	})
 	b.onStop("ISR changes", func(context.Context) error { b.isr.Close(); return nil })
 	b.fetchers = replication.NewFetchers(replication.Config{
-		BrokerID: b.cfg.ID, Dial: b.dialLeader,
+		BrokerID: b.cfg.ID, BrokerEpoch: b.epoch.Load, Dial: b.dialLeader,
 		Threads: b.cfg.ReplicaFetchers, WaitMax: b.cfg.ReplicaFetchWaitMax, MinBytes: b.cfg.ReplicaFetchMinBytes,
 		PartitionBytes: b.cfg.ReplicaFetchMaxBytes, ResponseBytes: b.cfg.ReplicaFetchResponseMaxBytes,
 		Backoff: b.cfg.ReplicaFetchBackoff, RequestTimeout: b.cfg.ReplicaSocketTimeout, Logger: b.log,
@@ -208,9 +208,10 @@ func (b *Broker) openLogs(ctx context.Context) error {
 		Known: func(tp partition.TopicPartition) bool {
 			return b.metadata.Image().Partition(tp.Topic, tp.Partition) != nil
 		},
-		TopicID: b.topicID,
-		Alive:   func(id int32) bool { return b.metadata.Image().Alive(id) },
-		ISR:     b.isr, Fetchers: b.fetchers, Wheel: b.wheel, Hooks: b.hooks(),
+		TopicID:         b.topicID,
+		Alive:           func(id int32) bool { return b.metadata.Image().Alive(id) },
+		PromptWatermark: b.cfg.RackAwareReads,
+		ISR:             b.isr, Fetchers: b.fetchers, Wheel: b.wheel, Hooks: b.hooks(),
 		ReplicaLagTimeMax: b.cfg.ReplicaLagTimeMax, HighWatermarkCheckpoint: b.cfg.HighWatermarkCheckpointInterval,
 		RecoveryCheckpoint: b.cfg.RecoveryPointInterval, LogStartCheckpoint: b.cfg.LogStartInterval,
 		FlushCheck: b.cfg.FlushSchedulerInterval, RetentionCheck: b.cfg.RetentionCheckInterval,
@@ -221,6 +222,7 @@ func (b *Broker) openLogs(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	m.SetReplicationThrottle(b.cfg.LeaderThrottle, b.cfg.FollowerThrottle)
 	b.partitions = m
 	b.onStop("logs", func(context.Context) error { return m.Close() })
 	return nil

@@ -18,10 +18,12 @@ const Forever = time.Duration(math.MaxInt64)
 
 // Broker is what is in force on one broker, parsed. It is immutable.
 type Broker struct {
-	ID           int32
-	Rack         string
-	LogDirs      []string
-	LogOpenFiles int // of all logs together; 0 = by RLIMIT_NOFILE
+	ID   int32
+	Rack string
+	// RackAwareReads sends consumers to replicas in their own rack (replica.selector.class).
+	RackAwareReads bool
+	LogDirs        []string
+	LogOpenFiles   int // of all logs together; 0 = by RLIMIT_NOFILE
 
 	Listeners           []Endpoint // in the order of the file
 	Advertised          []Endpoint // as registered in ZooKeeper
@@ -223,6 +225,7 @@ func build(l layers) (*Broker, error) {
 func (b *Broker) fill(r *reader) {
 	b.ID = int32(r.num("broker.id"))
 	b.Rack = r.text("broker.rack")
+	b.RackAwareReads = r.text("replica.selector.class") == rackAwareSelector
 	if b.LogDirs = r.list("log.dirs"); len(b.LogDirs) == 0 {
 		b.LogDirs = r.list("log.dir")
 	}

@@ -3,6 +3,12 @@ package config
 // aclAuthorizer is the one authorizer of Kafka's that has a counterpart here.
 const aclAuthorizer = "kafka.security.authorizer.AclAuthorizer"
 
+// Kafka's own choices of the replica that a consumer reads (KIP-392).
+const (
+	leaderSelector    = "org.apache.kafka.common.replica.LeaderSelector"
+	rackAwareSelector = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
+)
+
 // brokerKeys are the settings of Kafka's that the broker honours or takes
 // without effect where the doc says so.
 var brokerKeys = []key{
@@ -112,6 +118,7 @@ var brokerKeys = []key{
 	{name: "replica.fetch.wait.max.ms", typ: tInt, def: "500", check: atLeast(0), doc: "Longest wait of a follower's fetch, in ms."},
 	{name: "replica.high.watermark.checkpoint.interval.ms", typ: tLong, def: "5000", check: atLeast(1), doc: "Time between checkpoints of high watermarks, in ms."},
 	{name: "replica.lag.time.max.ms", typ: tLong, def: "30000", check: atLeast(1), doc: "Time without catching up after which a follower is out of sync, in ms."},
+	{name: "replica.selector.class", typ: tString, null: true, check: oneOf("", leaderSelector, rackAwareSelector), doc: "Which replica a consumer with a client.rack is sent to: the leader, if not set, or with Kafka's RackAwareReplicaSelector one in sync in its own rack (KIP-392)."},
 	{name: "replica.socket.timeout.ms", typ: tInt, def: "30000", check: atLeast(1), doc: "Longest wait for a leader's answer, in ms."},
 	{name: "request.timeout.ms", typ: tInt, def: "30000", check: atLeast(1), doc: "Longest wait for an answer among brokers, in ms."},
 	{name: "reserved.broker.max.id", typ: tInt, def: "1000", check: atLeast(0), doc: "Largest broker id that may be set by hand."},
@@ -277,7 +284,6 @@ remote.log.storage.manager.class.name
 remote.log.storage.manager.class.path
 remote.log.storage.manager.impl.prefix
 remote.log.storage.system.enable
-replica.selector.class
 replica.socket.receive.buffer.bytes
 replication.quota.window.num
 replication.quota.window.size.seconds

@@ -25,19 +25,21 @@ type Topic struct {
 	MinCompactionLag   time.Duration
 	MaxCompactionLag   time.Duration
 	MinCleanableRatio  float64
-	MaxMessageBytes    int
-	LogAppendTime      bool // message.timestamp.type
-	TimestampBeforeMax time.Duration
-	TimestampAfterMax  time.Duration
-	MinISR             int
-	Preallocate        bool
-	RetentionBytes     int64         // negative: no limit
-	Retention          time.Duration // negative: for ever
-	SegmentBytes       int
-	SegmentIndexBytes  int
-	SegmentJitter      time.Duration
-	SegmentAge         time.Duration // segment.ms
-	UncleanElection    bool
+	// Replicas that may be copied slowly only: "*", or partition:broker each.
+	LeaderThrottled, FollowerThrottled string
+	MaxMessageBytes                    int
+	LogAppendTime                      bool // message.timestamp.type
+	TimestampBeforeMax                 time.Duration
+	TimestampAfterMax                  time.Duration
+	MinISR                             int
+	Preallocate                        bool
+	RetentionBytes                     int64         // negative: no limit
+	Retention                          time.Duration // negative: for ever
+	SegmentBytes                       int
+	SegmentIndexBytes                  int
+	SegmentJitter                      time.Duration
+	SegmentAge                         time.Duration // segment.ms
+	UncleanElection                    bool
 }
 
 // TopicErrors are the faults of a topic's overrides, one a key, sorted by key.
@@ -140,6 +142,8 @@ func (b *Broker) Topic(overrides map[string]string) (Topic, error) {
 		SegmentBytes: int(num("segment.bytes")), SegmentIndexBytes: int(num("segment.index.bytes")), SegmentJitter: ms("segment.jitter.ms"), SegmentAge: ms("segment.ms"),
 		UncleanElection: flag("unclean.leader.election.enable"),
 	}
+	t.LeaderThrottled = get("leader.replication.throttled.replicas")
+	t.FollowerThrottled = get("follower.replication.throttled.replicas")
 	t.MinCleanableRatio, _ = strconv.ParseFloat(get("min.cleanable.dirty.ratio"), 64)
 	for _, p := range splitList(get("cleanup.policy")) {
 		t.Compact = t.Compact || p == "compact"

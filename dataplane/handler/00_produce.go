@@ -29,6 +29,7 @@ func (h *Handler) produce(r *listener.Request) {
 	req := r.Body.(*kmsg.ProduceRequest)
 	x := newProducing(h, r, req)
 	r.AddThrottle(h.Quotas.Produce(User(r.Conn), r.ClientID, r.Size))
+	r.Exempt = req.Acks == 0
 
 	var bad error
 	switch {

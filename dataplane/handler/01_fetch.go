@@ -11,6 +11,7 @@ import (
 	"penstock/dataplane/commitlog"
 	"penstock/dataplane/fetchsession"
 	"penstock/dataplane/listener"
+	"penstock/dataplane/metadata"
 	"penstock/dataplane/partition"
 	"penstock/dataplane/protocol"
 )
@@ -24,6 +25,10 @@ const maxFetchBytes = 1 << 30
 // Sessions (KIP-227), topic ids from v13, the follower's identity in a tagged
 // field from v15, current leaders from v16 (KIP-951). Record data leaves as
 // file ranges; the listener sends them.
+//
+// A consumer that names its rack (v11+) is sent to a replica there, if the broker is
+// set to do so (KIP-392). Followers serve consumers in any case, up to their own high
+// watermark.
 //
 // A consumer over its byte quota gets an empty reply with the throttle time,
 // which leaves its session as it was; nothing is charged for it. Its limits are
@@ -41,6 +46,7 @@ func (h *Handler) fetch(r *listener.Request) {
 	// session must not be worth a follower's, or it would displace others.
 	impostor := follower && !h.authorizeCluster(r, kmsg.ACLOperationClusterAction)
 	image := h.Metadata.Image()
+	r.Exempt = follower && !impostor
 	session, err := h.Sessions.Begin(req, follower && !impostor, image.TopicName)
 	if err != nil {
 		h.fetchFailed(r, err)
@@ -83,11 +89,27 @@ func (h *Handler) fetch(r *listener.Request) {
 	}
 	h.Partitions.Fetch(partition.FetchRequest{
 		ReplicaID: replica, ReplicaEpoch: replicaEpoch, MaxWait: wait, MinBytes: minBytes, MaxBytes: maxBytes,
-		ReadCommitted: x.readCommitted, AllowFollower: req.Version >= 11, Parts: x.ask, Results: x.results,
+		ReadCommitted: x.readCommitted, AllowFollower: req.Version >= 11, Near: h.near(r, req, image), Parts: x.ask, Results: x.results,
 	}, x.callback)
 	// x may be another request's by now. A long poll may wait for as long as its client likes: not with memory that
 	// others could use.
 	r.ReleaseBody()
+}
+
+// near tells which brokers are in the consumer's rack; nil where that does not count.
+func (h *Handler) near(r *listener.Request, req *kmsg.FetchRequest, image *metadata.Image) func(int32) bool {
+	if !h.Broker().RackAwareReads || req.Version < 11 || req.Rack == "" {
+		return nil
+	}
+	rack, name := req.Rack, r.Conn.Listener()
+	return func(id int32) bool {
+		b := image.Brokers[id]
+		if b == nil || b.Rack == nil || *b.Rack != rack {
+			return false
+		}
+		_, ok := b.Endpoint(name)
+		return ok
+	}
 }
 
 // fetchRefused says why a partition is not even looked at.
@@ -179,6 +201,7 @@ func (x *fetching) done(results []partition.FetchResult) {
 		a.ErrorCode = code(res.Err)
 		a.HighWatermark, a.LastStableOffset, a.LogStartOffset = res.HighWatermark, res.LastStableOffset, res.LogStartOffset
 		a.DivergingEpoch, a.DivergingEndOffset = res.DivergingEpoch, res.DivergingEndOffset
+		a.PreferredReadReplica = res.Preferred
 		if res.Err != nil {
 			a.LeaderID, a.LeaderEpoch = res.Leader, res.LeaderEpoch
 		}

@@ -39,6 +39,8 @@ type hotPath struct {
 	q    *admission.Quotas
 	conn net.Conn
 	buf  []byte
+	// exempt tells of each request, before its reply, whether it is kept out of the request quota.
+	exempt chan bool
 }
 
 func newHotPath(tb testing.TB) *hotPath {
@@ -61,7 +63,15 @@ func newHotPath(tb testing.TB) *hotPath {
 		BrokerID: 1, Broker: func() *config.Broker { return cfg }, Partitions: m, Metadata: metadata.NewCache("c"),
 		Sessions: fetchsession.New(fetchsession.Config{}), Quotas: quotas,
 	})
-	l, err := listener.Listen(listener.Config{Addr: "127.0.0.1:0", Name: "PLAINTEXT", Handler: h.Serve, Budget: admission.NewLanes(64 << 20)})
+	exempt := make(chan bool, 1)
+	l, err := listener.Listen(listener.Config{Addr: "127.0.0.1:0", Name: "PLAINTEXT", Handler: h.Serve, Budget: admission.NewLanes(64 << 20),
+		OnLocalDone: func(r *listener.Request, _ time.Duration) time.Duration {
+			select {
+			case exempt <- r.Exempt:
+			default: // nobody asks
+			}
+			return 0
+		}})
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -83,7 +93,7 @@ func newHotPath(tb testing.TB) *hotPath {
 			tb.Error(err)
 		}
 	})
-	return &hotPath{tb: tb, m: m, q: quotas, conn: conn, buf: make([]byte, 1<<20)}
+	return &hotPath{tb: tb, m: m, q: quotas, conn: conn, buf: make([]byte, 1<<20), exempt: exempt}
 }
 
 func lead(m *partition.Manager) {
@@ -197,6 +207,42 @@ func TestARequestOfTheHotPathAllocatesWhatIsJustifiedOnly(t *testing.T) {
 				t.Errorf("%v allocations, %v are justified", n, c.want)
 			}
 		})
+	}
+}
+
+// A follower's fetch and a produce that nobody waits for are not the tenant's to pay for, whatever
+// listener they come in on.
+func TestExemptFromTheRequestQuota(t *testing.T) {
+	p := newHotPath(t)
+	unawaited := func() []byte {
+		req := kmsg.NewPtrProduceRequest()
+		req.SetVersion(9)
+		if err := req.ReadFrom(produceOf(t, 9, 1, 1, 10)[4+2+2+4+2+3+1:]); err != nil { // length and header: key, version, correlation, client id, tags
+			t.Fatal(err)
+		}
+		req.Acks = 0
+		return frameOf(req)
+	}()
+	follower := fetchOf(12, 1, 1<<20, 0)
+	follower.ReplicaID = 2
+	for _, c := range []struct {
+		what     string
+		frame    []byte
+		answered bool
+		want     bool
+	}{
+		{"a produce with acks=1", produceOf(t, 9, 1, 1, 10), true, false},
+		{"a produce with acks=0", unawaited, false, true},
+		{"a consumer's fetch", frameOf(fetchOf(12, 1, 1<<20, 0)), true, false},
+		{"a follower's fetch", frameOf(follower), true, true},
+	} {
+		p.send(c.frame)
+		if got := <-p.exempt; got != c.want {
+			t.Errorf("%s is exempt: %v", c.what, got)
+		}
+		if c.answered {
+			p.receive()
+		}
 	}
 }
 

@@ -29,6 +29,9 @@ type Request struct {
 	Start time.Time
 	// Size is the length of the frame without its length field, in bytes.
 	Size int
+	// Exempt keeps the request's time out of the request quota (KIP-124). Set by the handler
+	// before it answers.
+	Exempt bool
 
 	api     *protocol.API
 	frame   *protocol.Buffer

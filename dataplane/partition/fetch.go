@@ -1,8 +1,10 @@
 package partition
 
 import (
+	"cmp"
 	"errors"
 	"slices"
+	"time"
 
 	"github.com/twmb/franz-go/pkg/kerr"
 
@@ -17,7 +19,7 @@ import (
 // comes whole, whatever the limits (KIP-74); after it they are hard.
 func (m *Manager) Fetch(req FetchRequest, done func([]FetchResult)) {
 	results := slices.Grow(req.Results[:0], len(req.Parts))[:len(req.Parts)]
-	bytes, now := m.read(&req, results, true)
+	bytes, now, wake := m.read(&req, results, arriving)
 	if now || bytes >= req.MinBytes || req.MaxWait <= 0 || len(req.Parts) == 0 {
 		done(results)
 		return
@@ -36,7 +38,16 @@ func (m *Manager) Fetch(req FetchRequest, done func([]FetchResult)) {
 		}
 		keys = append(keys, op.seen[i].p)
 	}
+	if wake.p != nil && wake.after < req.MaxWait {
+		m.cfg.Wheel.AfterFunc(wake.after, func() { m.fetches.Check(wake.p) })
+	}
 	m.fetches.Watch(op, req.MaxWait, keys...)
+}
+
+// withheld is a partition whose data a throttled follower does not get yet.
+type withheld struct {
+	p     *Partition
+	after time.Duration
 }
 
 // delayedFetch is a fetch that waits for MinBytes.
@@ -64,12 +75,15 @@ func (d *delayedFetch) TryComplete() bool {
 	total := 0
 	for i := range d.seen {
 		s, part := &d.seen[i], &d.req.Parts[i]
-		v := s.p.view(&d.req, part, false)
-		if v.err != nil || v.divergingEpoch >= 0 {
+		v := s.p.view(&d.req, part, waiting)
+		if v.err != nil || v.divergingEpoch >= 0 || v.news {
 			return true
 		}
 		if d.req.ReplicaID >= 0 && v.start > s.start {
 			return true // a DeleteRecords waits for the follower to hear of it
+		}
+		if v.withheld > 0 {
+			continue // and looked at again, even if nothing is appended
 		}
 		if v.bound != s.bound {
 			s.bound, s.bytes = v.bound, 0
@@ -102,19 +116,28 @@ func endsEarly(s *commitlog.Slice, maxBytes int, bound int64) bool {
 
 // Complete reads and answers.
 func (d *delayedFetch) Complete(bool) {
-	d.m.read(&d.req, d.results, false)
+	d.m.read(&d.req, d.results, leaving)
 	d.done(d.results)
 }
 
-// read fills results. first is set when the request has just come: then a
-// follower's position is noted. now says that there is no use in waiting.
-func (m *Manager) read(req *FetchRequest, results []FetchResult, first bool) (bytes int, now bool) {
+// stage is where a fetch stands when a partition is looked at for it.
+type stage uint8
+
+const (
+	arriving stage = iota // has just come: a follower's position is noted
+	waiting               // nothing is noted, and nothing told
+	leaving               // has waited, and is answered
+)
+
+// read fills results. now says that there is no use in waiting; wake, what may be read later
+// without anything being appended.
+func (m *Manager) read(req *FetchRequest, results []FetchResult, at stage) (bytes int, now bool, wake withheld) {
 	left, minOne := req.MaxBytes, true
 	for i := range req.Parts {
 		part, r := &req.Parts[i], &results[i]
 		*r = FetchResult{
 			TP: part.TP, HighWatermark: -1, LastStableOffset: -1, LogStartOffset: -1, DivergingEpoch: -1, DivergingEndOffset: -1,
-			Leader: -1, LeaderEpoch: -1,
+			Leader: -1, LeaderEpoch: -1, Preferred: -1,
 		}
 		p := m.Partition(part.TP)
 		if p == nil {
@@ -122,8 +145,8 @@ func (m *Manager) read(req *FetchRequest, results []FetchResult, first bool) (by
 			now = true
 			continue
 		}
-		v := p.view(req, part, first)
-		if first {
+		v := p.view(req, part, at)
+		if at == arriving {
 			m.submit(v.proposal)
 			if v.committed {
 				p.changed(true)
@@ -133,8 +156,13 @@ func (m *Manager) read(req *FetchRequest, results []FetchResult, first bool) (by
 			}
 		}
 		v.fill(r)
-		if v.err != nil || v.divergingEpoch >= 0 {
+		now = now || v.news
+		if v.err != nil || v.divergingEpoch >= 0 || v.preferred >= 0 {
 			now = true
+			continue
+		}
+		if v.withheld > 0 {
+			wake = withheld{p, v.withheld}
 			continue
 		}
 		limit := max(min(part.MaxBytes, left), 0)
@@ -165,10 +193,13 @@ func (m *Manager) read(req *FetchRequest, results []FetchResult, first bool) (by
 			minOne = false
 			left -= s.Len
 			bytes += s.Len
+			if req.ReplicaID >= 0 && p.throttledLeader() {
+				m.leaderRate.count(s.Len, m.now())
+			}
 		}
 		r.Slice = s
 	}
-	return bytes, now
+	return bytes, now, wake
 }
 
 // view is what one fetch may see of a partition at one moment.
@@ -181,26 +212,30 @@ type view struct {
 	divergingEpoch     int32
 	divergingEndOffset int64
 	version            uint64
-	committed          bool       // the fetch itself moved the high watermark
-	started            bool       // the fetch told of another log start
-	proposal           *ISRChange // to be submitted
+	committed          bool          // the fetch itself moved the high watermark
+	started            bool          // the fetch told of another log start
+	preferred          int32         // the replica to read from instead; -1 if none
+	withheld           time.Duration // for so long a throttled follower gets nothing
+	news               bool          // a follower is to hear of the high watermark at once
+	proposal           *ISRChange    // to be submitted
 }
 
 func (v *view) fill(r *FetchResult) {
 	r.Err, r.Leader, r.LeaderEpoch = v.err, v.leader, v.epoch
 	r.HighWatermark, r.LastStableOffset, r.LogStartOffset = v.hw, v.stable, v.start
 	r.DivergingEpoch, r.DivergingEndOffset = v.divergingEpoch, v.divergingEndOffset
+	r.Preferred = v.preferred
 }
 
-// view checks a fetch against the role, the epochs and the offsets, and notes a
-// follower's progress if asked to.
+// view checks a fetch against the role, the epochs and the offsets, and notes the
+// progress of a follower that has just come.
 //
 // The follower's position counts before the watermark is taken for the answer:
 // so a follower learns one round trip sooner what has been committed.
-func (p *Partition) view(req *FetchRequest, part *FetchPart, note bool) view {
+func (p *Partition) view(req *FetchRequest, part *FetchPart, at stage) view {
 	p.state.Lock()
 	defer p.state.Unlock()
-	v := view{leader: -1, epoch: -1, hw: -1, stable: -1, start: -1, divergingEpoch: -1, divergingEndOffset: -1, version: p.version.Load()}
+	v := view{leader: -1, epoch: -1, hw: -1, stable: -1, start: -1, divergingEpoch: -1, divergingEndOffset: -1, preferred: -1, version: p.version.Load()}
 	var r *remote
 	if v.err = p.mayFetch(req, part, &r); v.err != nil {
 		if is(v.err, kerr.NotLeaderForPartition, kerr.FencedLeaderEpoch) {
@@ -225,19 +260,53 @@ func (p *Partition) view(req *FetchRequest, part *FetchPart, note bool) view {
 		return v
 	}
 	if r == nil {
+		if req.Near != nil && p.role == leader {
+			v.preferred = p.nearest(req.Near, part.Offset)
+		}
 		if v.bound = p.hw; req.ReadCommitted {
 			v.bound, v.committedOnly = v.stable, true
 		}
 		return v
 	}
 	v.bound = p.end
-	if note {
+	if at == arriving {
 		v.started = r.start != part.LogStartOffset
 		r.start = part.LogStartOffset
-		v.committed, v.proposal = p.noteFetch(r, part.Offset, p.m.now())
+		v.committed, v.proposal = p.noteFetch(r, req.ReplicaEpoch, part.Offset, p.m.now())
 		v.hw, v.stable = p.hw, p.lastStable()
 	}
+	if p.throttledLeader() && !slices.Contains(p.isr, r.id) {
+		v.withheld = p.m.leaderRate.pause(p.m.now()) // one in sync would fall out
+	}
+	v.news = p.m.cfg.PromptWatermark && v.hw > r.toldHW
+	if at != waiting {
+		r.toldHW = v.hw
+	}
 	return v
+}
+
+// nearest is the replica in the consumer's rack that it should read from instead of this leader
+// (KIP-392), -1 if it has come to the right one: one in sync that holds the offset, and of several
+// the one that has most, was level last, and has the highest id, as Kafka chooses. One out of sync
+// is never named: its reader might fall behind for good. With state held.
+func (p *Partition) nearest(near func(int32) bool, offset int64) int32 {
+	if near(p.m.cfg.BrokerID) {
+		return -1
+	}
+	var best *remote
+	for i := range p.remotes {
+		r := &p.remotes[i]
+		if r.end < offset || r.start > offset || !slices.Contains(p.isr, r.id) || !near(r.id) {
+			continue
+		}
+		if best == nil || cmp.Or(cmp.Compare(r.end, best.end), r.lastCaughtUp.Compare(best.lastCaughtUp), cmp.Compare(r.id, best.id)) > 0 {
+			best = r
+		}
+	}
+	if best == nil {
+		return -1
+	}
+	return best.id
 }
 
 // mayFetch finds the follower's entry, too. With state held.
@@ -264,5 +333,8 @@ func (p *Partition) mayFetch(req *FetchRequest, part *FetchPart, r **remote) err
 		return kerr.NotLeaderForPartition
 	}
 	*r = &p.remotes[i]
+	if req.ReplicaEpoch >= 0 && req.ReplicaEpoch < (*r).epoch {
+		return kerr.NotLeaderForPartition // late, from a life that is over
+	}
 	return nil
 }

@@ -23,7 +23,7 @@ func (p *Partition) follow(s *kmsg.LeaderAndISRRequestTopicPartition) {
 	p.role = follower
 	p.leaderID = s.Leader
 	p.assign(s)
-	p.isr, p.remotes = nil, nil
+	p.isr, p.remotes, p.leaderHW = nil, nil, -1
 	p.end = p.log().EndOffset()
 	p.state.Unlock()
 	p.append.Unlock()
@@ -110,9 +110,12 @@ func (p *Partition) takeIn(leaderEpoch int32, offset int64, records []byte, lead
 			return 0, false, err
 		}
 	}
+	if n > 0 && p.throttledFollower() {
+		p.m.followerRate.count(n, p.m.now())
+	}
 	end := p.log().EndOffset()
 	p.state.Lock()
-	p.end = end
+	p.end, p.leaderHW = end, leaderHW
 	if hw := min(leaderHW, end); hw > p.hw {
 		p.setHighWatermark(hw)
 		committed = true

@@ -16,15 +16,20 @@ const isrRetry = 50 * time.Millisecond
 // ones to be dropped as well.
 type isrChange struct {
 	isr     []int32
+	epochs  []int64 // of the brokers' lives that the proposal is about
 	maximal []int32
 }
 
 // maybeExpand proposes to add a follower that has all that is committed and
 // all from before this leader's epoch. With state held.
-func (p *Partition) maybeExpand(r *remote) *ISRChange {
+func (p *Partition) maybeExpand(r *remote, now time.Time) *ISRChange {
 	if p.change != nil || r.end < p.hw || r.end < p.epochStart || slices.Contains(p.isr, r.id) || !p.m.alive(r.id) {
 		return nil
 	}
+	if !r.refused.IsZero() && now.Sub(r.refused) < isrRetry {
+		return nil
+	}
+	r.refused = time.Time{}
 	isr := append(slices.Clone(p.isr), r.id)
 	return p.propose(isr, isr)
 }
@@ -61,13 +66,29 @@ func (p *Partition) propose(isr, maximal []int32) *ISRChange {
 	if p.m.cfg.ISR == nil {
 		return nil
 	}
-	p.change = &isrChange{isr: isr, maximal: maximal}
+	p.change = &isrChange{isr: isr, epochs: p.epochsOf(isr), maximal: maximal}
 	return p.request(p.change)
+}
+
+// epochsOf lists the lives of brokers that this leader goes by: a replica that has been started
+// anew since may have lost what it was judged by, and only the controller knows of that for sure
+// (KIP-903). With state held.
+func (p *Partition) epochsOf(isr []int32) []int64 {
+	epochs := make([]int64, len(isr))
+	for i, id := range isr {
+		epochs[i] = -1
+		if id == p.m.cfg.BrokerID {
+			epochs[i] = p.m.cfg.BrokerEpoch()
+		} else if j := indexRemote(p.remotes, id); j >= 0 {
+			epochs[i] = p.remotes[j].epoch
+		}
+	}
+	return epochs
 }
 
 func (p *Partition) request(c *isrChange) *ISRChange {
 	return &ISRChange{
-		TP: p.tp, TopicID: p.topicID, LeaderEpoch: p.leaderEpoch, PartitionEpoch: p.partitionEpoch, ISR: c.isr,
+		TP: p.tp, TopicID: p.topicID, LeaderEpoch: p.leaderEpoch, PartitionEpoch: p.partitionEpoch, ISR: c.isr, Epochs: c.epochs,
 		Done: func(r ISRResult, err error) { p.settle(c, r, err) },
 	}
 }
@@ -89,6 +110,12 @@ func (p *Partition) settle(c *isrChange, r ISRResult, err error) {
 		committed = p.advance(p.m.now())
 	case is(err, kerr.IneligibleReplica, kerr.OperationNotAttempted):
 		p.change = nil
+		for i := range p.remotes {
+			if r := &p.remotes[i]; slices.Contains(c.isr, r.id) && !slices.Contains(p.isr, r.id) {
+				r.refused = p.m.now()
+			}
+		}
+		committed = p.advance(p.m.now())
 	case is(err, kerr.FencedLeaderEpoch, kerr.InvalidUpdateVersion, kerr.UnknownTopicOrPartition, kerr.UnknownTopicID,
 		kerr.InvalidRequest, kerr.NewLeaderElected):
 		// What we know is old; the proposal stays open, so that nothing is asked
@@ -98,7 +125,7 @@ func (p *Partition) settle(c *isrChange, r ISRResult, err error) {
 		p.m.cfg.Wheel.AfterFunc(isrRetry, func() { p.retry(c) })
 	}
 	p.state.Unlock()
-	if err == nil {
+	if err == nil || committed {
 		// A smaller set may settle a waiting produce even where the high watermark stays.
 		p.m.produces.Check(p)
 		p.changed(committed)

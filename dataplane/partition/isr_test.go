@@ -96,7 +96,8 @@ func TestDeadReplicaIsNotProposed(t *testing.T) {
 func TestReplicaThatDiesOutsideTheSetFreesTheWatermark(t *testing.T) {
 	inBubble(t, func(r *rig) {
 		r.lead(tpA, 1, 1)
-		r.fetch(2, from(tpA, 0))
+		r.fetch(3, from(tpA, 0))
+		r.fetch(2, from(tpA, 0)) // not proposed, since 3 is in flight
 		r.nextChange().Done(ISRResult{}, kerr.IneligibleReplica)
 		r.put(tpA, 1, "v")
 		r.hw(tpA, 0) // 2 is about to join
@@ -169,4 +170,113 @@ func TestRefusedISRChange(t *testing.T) {
 			}
 		})
 	}
+}
+
+// KIP-903: what a follower had in one life of its broker says nothing of the next.
+func TestProposalNamesTheLivesThatItGoesBy(t *testing.T) {
+	inBubble(t, func(r *rig) {
+		r.lead(tpA, 1, 1, 3)
+		r.put(tpA, 3, "v")
+		r.fetchIn(2, 7, from(tpA, 3))
+		c := r.nextChange()
+		if c == nil || !slices.Equal(c.ISR, []int32{1, 3, 2}) || !slices.Equal(c.Epochs, []int64{50, -1, 7}) {
+			t.Fatalf("proposal %+v", c)
+		}
+		// The broker is started anew with less. The same proposal, made again, is still about the old life.
+		r.fetchIn(2, 8, from(tpA, 1))
+		c.Done(ISRResult{}, kerr.UnknownServerError)
+		time.Sleep(60 * time.Millisecond)
+		synctest.Wait()
+		if c = r.nextChange(); c == nil || !slices.Equal(c.Epochs, []int64{50, -1, 7}) {
+			t.Fatalf("proposal made again %+v", c)
+		}
+		c.Done(ISRResult{}, kerr.IneligibleReplica)
+		r.fetchIn(3, 4, from(tpA, 3))
+		r.hw(tpA, 3)
+		time.Sleep(60 * time.Millisecond)
+		r.fetchIn(2, 8, from(tpA, 2))
+		if c = r.nextChange(); c != nil {
+			t.Errorf("proposed for what an earlier life had: %+v", c)
+		}
+		r.fetchIn(2, 8, from(tpA, 3))
+		if c = r.nextChange(); c == nil || !slices.Equal(c.Epochs, []int64{50, 4, 8}) {
+			t.Errorf("proposal %+v", c)
+		}
+	})
+}
+
+func TestFetchOfALifeThatIsOverIsRefused(t *testing.T) {
+	inBubble(t, func(r *rig) {
+		r.lead(tpA, 1, 1, 2)
+		r.put(tpA, 3, "v")
+		r.fetchIn(2, 8, from(tpA, 1))
+		r.hw(tpA, 1)
+		if res := r.fetchIn(2, 7, from(tpA, 3)); !errors.Is(res.Err, kerr.NotLeaderForPartition) {
+			t.Errorf("got %v", res.Err)
+		}
+		r.hw(tpA, 1)
+		// A leader by a later epoch goes on knowing it; one that does not tell is let in.
+		r.lead(tpA, 2, 1, 2)
+		if res := r.fetchIn(2, 7, from(tpA, 3)); !errors.Is(res.Err, kerr.NotLeaderForPartition) {
+			t.Errorf("under the next epoch got %v", res.Err)
+		}
+		if res := r.fetchIn(2, -1, from(tpA, 3)); res.Err != nil {
+			t.Errorf("got %v", res.Err)
+		}
+		r.hw(tpA, 3)
+	})
+}
+
+// A replica that was in sync in its last life is not for having been so (it may
+// have lost its tail): it leaves the set unless it catches up.
+func TestNewLifeHasToCatchUpItself(t *testing.T) {
+	inBubble(t, func(r *rig) {
+		r.lead(tpA, 1, 1, 2)
+		r.put(tpA, 3, "v")
+		r.fetchIn(2, 7, from(tpA, 3))
+		time.Sleep(14 * time.Second)
+		r.fetchIn(2, 8, from(tpA, 1))
+		time.Sleep(2 * time.Second) // the scan at 15 s
+		synctest.Wait()
+		if c := r.nextChange(); c == nil || !slices.Equal(c.ISR, []int32{1}) {
+			t.Errorf("proposal %+v", c)
+		}
+	})
+}
+
+// KAFKA-15021: a follower that keeps up but that the controller will not have in the
+// set (its broker is stopping) must not hold back what the set has.
+func TestReplicaThatTheControllerRefusesHoldsNothingBack(t *testing.T) {
+	inBubble(t, func(r *rig) {
+		r.lead(tpA, 1, 1)
+		r.fetch(2, from(tpA, 0))
+		c := r.nextChange()
+		res := r.produce(tpA, -1, batch(1, "v"))
+		if !pending(res) {
+			t.Fatal("acknowledged while the replica may be in the set")
+		}
+		c.Done(ISRResult{}, kerr.IneligibleReplica)
+		if pending(res) {
+			t.Fatal("a replica that was refused holds the watermark back")
+		}
+		if got := <-res; got.Err != nil {
+			t.Fatal(got.Err)
+		}
+		r.fetch(2, from(tpA, 1)) // at once again: not asked, not waited for
+		if c := r.nextChange(); c != nil {
+			t.Errorf("asked again at once: %+v", c)
+		}
+		r.put(tpA, 1, "v")
+		r.hw(tpA, 2)
+		time.Sleep(60 * time.Millisecond)
+		r.fetch(2, from(tpA, 2))
+		if c = r.nextChange(); c == nil {
+			t.Fatal("never asked again")
+		}
+		r.put(tpA, 1, "v")
+		r.hw(tpA, 2) // it may be in the set by now
+		c.agree()
+		r.fetch(2, from(tpA, 3))
+		r.hw(tpA, 3)
+	})
 }

@@ -47,9 +47,9 @@ func (p *Partition) takeLead(s *kmsg.LeaderAndISRRequestTopicPartition) (isNew, 
 		if id == p.m.cfg.BrokerID {
 			continue
 		}
-		r := remote{id: id, end: -1, start: -1, endAtLastSeen: -1}
+		r := unseen(id, -1)
 		if i := indexRemote(old, id); i >= 0 && !isNew {
-			r.end, r.start, r.endAtLastSeen = old[i].end, old[i].start, end
+			r.epoch, r.end, r.start, r.endAtLastSeen = old[i].epoch, old[i].end, old[i].start, end
 			if slices.Contains(p.isr, id) {
 				r.lastFetch = now
 			}
@@ -173,8 +173,15 @@ func (p *Partition) mayAppend(req *AppendRequest, e *AppendEntry, res *AppendRes
 
 // noteFetch records how far a follower has come, and may propose it for the
 // in-sync set. With state held; the returned proposal is to be submitted
-// without it.
-func (p *Partition) noteFetch(r *remote, offset int64, now time.Time) (committed bool, proposal *ISRChange) {
+// without it. A new life of the broker starts from nothing: an earlier one's log
+// may have had more than a crash has left.
+func (p *Partition) noteFetch(r *remote, epoch, offset int64, now time.Time) (committed bool, proposal *ISRChange) {
+	if r.epoch >= 0 && epoch > r.epoch {
+		start := r.start
+		*r = unseen(r.id, epoch)
+		r.start = start
+	}
+	r.epoch = epoch
 	switch {
 	case offset >= p.end:
 		r.lastCaughtUp = now
@@ -184,6 +191,6 @@ func (p *Partition) noteFetch(r *remote, offset int64, now time.Time) (committed
 		}
 	}
 	r.lastFetch, r.endAtLastSeen, r.end = now, p.end, offset
-	proposal = p.maybeExpand(r)
+	proposal = p.maybeExpand(r, now)
 	return p.advance(now), proposal
 }

@@ -27,6 +27,9 @@ type Manager struct {
 	fetches  *purgatory.Purgatory[*Partition]
 	deletes  *purgatory.Purgatory[*Partition]
 
+	leaderRate   throttle // of what leaders send to throttled replicas
+	followerRate throttle // of what throttled followers fetch
+
 	ctl             sync.Mutex
 	controllerEpoch int32
 	preferred       map[TopicPartition]*commitlog.Dir // where a replica that is not there yet is to be made

@@ -61,6 +61,7 @@ type Partition struct {
 	remotes        []remote
 	end            int64 // log end offset that readers may see
 	hw             int64
+	leaderHW       int64   // of a follower: as its leader said last, -1 before it has
 	cleaned        int64   // the log is clean up to here, neverCleaned at first
 	cuts           uint64  // counts truncations of the log
 	savedStart     int64   // the log start that a kill cannot take back
@@ -105,11 +106,19 @@ func (p *Partition) ReadCommitted(from int64, maxBytes int, upTo int64, minOneBa
 // remote is what a leader knows of another replica.
 type remote struct {
 	id            int32
+	epoch         int64 // of the broker's life that all of this is about; -1 if it does not tell
 	end           int64 // -1 until its first fetch under this leader
 	start         int64 // its log start, -1 until its first fetch
 	lastCaughtUp  time.Time
 	lastFetch     time.Time
-	endAtLastSeen int64 // the leader's end at lastFetch
+	endAtLastSeen int64     // the leader's end at lastFetch
+	toldHW        int64     // the high watermark in our last answer
+	refused       time.Time // when the controller would not have it in the set; zero once it is proposed again
+}
+
+// unseen is a replica that has not fetched yet, in the life given.
+func unseen(id int32, epoch int64) remote {
+	return remote{id: id, epoch: epoch, end: -1, start: -1, endAtLastSeen: -1}
 }
 
 func (r *remote) caughtUp(leaderEnd int64, now time.Time, lag time.Duration) bool {
@@ -221,7 +230,8 @@ func (p *Partition) minISR() int {
 //
 // A replica that has caught up but is not in the set yet holds the watermark
 // back, too: else it could never reach it under steady load and would stay
-// out. Below min.insync.replicas nothing is committed.
+// out. One that the controller would not have (it is stopping, or was started anew) holds
+// nothing back until it is proposed again. Below min.insync.replicas nothing is committed.
 func (p *Partition) advance(now time.Time) bool {
 	if p.role != leader || len(p.isr) < p.minISR() {
 		return false
@@ -233,7 +243,7 @@ func (p *Partition) advance(now time.Time) bool {
 		if r.end >= hw {
 			continue
 		}
-		if slices.Contains(set, r.id) || (r.caughtUp(p.end, now, p.m.lag) && p.m.alive(r.id)) {
+		if slices.Contains(set, r.id) || (r.caughtUp(p.end, now, p.m.lag) && r.refused.IsZero() && p.m.alive(r.id)) {
 			hw = r.end
 		}
 	}

@@ -38,6 +38,8 @@ type rig struct {
 	fault    atomic.Pointer[func(op vfs.Op, name string) error]
 	keep     bool // topics have no delete in their cleanup.policy
 	topicID  func(string) protocol.UUID
+	prompt   bool   // PromptWatermark
+	slow     string // both lists of throttled replicas
 	onTopic  func() // called while a topic's configuration is being read
 	fetchers fetchersStub
 
@@ -128,10 +130,11 @@ func (r *rig) start() {
 	var err error
 	r.m, err = NewManager(context.Background(), Config{
 		BrokerID: 1, BrokerEpoch: func() int64 { return 50 }, FS: r.fs, Dirs: r.dirs, Offline: offline, Wheel: r.wheel,
-		ISR: r, Fetchers: &r.fetchers, TopicID: r.topicID, Cleaner: r.cleaner,
+		ISR: r, Fetchers: &r.fetchers, TopicID: r.topicID, Cleaner: r.cleaner, PromptWatermark: r.prompt,
 		Topic: func(string) TopicConfig {
 			c := TopicConfig{MinISR: r.minISR, MinCleanableRatio: r.ratio, Log: r.log}
 			c.Log.KeepForever = r.keep
+			c.LeaderThrottled, c.FollowerThrottled = ParseThrottled(r.slow), ParseThrottled(r.slow)
 			if r.onTopic != nil {
 				r.onTopic()
 			}
@@ -310,11 +313,16 @@ func (r *rig) put(tp TopicPartition, n int, value string) AppendResult {
 
 // fetchAsync starts a fetch of one partition; the channel gets its result.
 func (r *rig) fetchAsync(replica int32, p FetchPart, wait time.Duration, minBytes int) chan FetchResult {
+	return r.fetchAsyncIn(replica, -1, p, wait, minBytes)
+}
+
+// fetchAsyncIn is the same for a follower that tells its broker epoch.
+func (r *rig) fetchAsyncIn(replica int32, epoch int64, p FetchPart, wait time.Duration, minBytes int) chan FetchResult {
 	ch := make(chan FetchResult, 2)
 	if p.MaxBytes == 0 {
 		p.MaxBytes = 1 << 20
 	}
-	r.m.Fetch(FetchRequest{ReplicaID: replica, MaxWait: wait, MinBytes: minBytes, MaxBytes: 10 << 20, Parts: []FetchPart{p}},
+	r.m.Fetch(FetchRequest{ReplicaID: replica, ReplicaEpoch: epoch, MaxWait: wait, MinBytes: minBytes, MaxBytes: 10 << 20, Parts: []FetchPart{p}},
 		func(rs []FetchResult) { ch <- rs[0] })
 	return ch
 }
@@ -326,6 +334,12 @@ func from(tp TopicPartition, offset int64) FetchPart {
 // fetch reads at once, and closes the slice.
 func (r *rig) fetch(replica int32, p FetchPart) FetchResult {
 	res := <-r.fetchAsync(replica, p, 0, 0)
+	res.Slice.Close()
+	return res
+}
+
+func (r *rig) fetchIn(replica int32, epoch int64, p FetchPart) FetchResult {
+	res := <-r.fetchAsyncIn(replica, epoch, p, 0, 0)
 	res.Slice.Close()
 	return res
 }

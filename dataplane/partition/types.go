@@ -23,6 +23,9 @@ type TopicConfig struct {
 	// MinCleanableRatio is min.cleanable.dirty.ratio, 0 to 1: how dirty a compacted log
 	// gets before it is cleaned.
 	MinCleanableRatio float64
+	// LeaderThrottled and FollowerThrottled are leader. and
+	// follower.replication.throttled.replicas; see SetReplicationThrottle.
+	LeaderThrottled, FollowerThrottled Throttled
 	// Validate has the topic's produce checks; NowMs, ProduceVersion and
 	// Coordinator are set per append.
 	Validate recordbatch.ValidateOptions
@@ -55,6 +58,10 @@ type Config struct {
 	// Alive reports whether the cluster's metadata has the broker alive; only such
 	// a replica may join the ISR. Nil: always.
 	Alive func(broker int32) bool
+
+	// PromptWatermark tells followers of a new high watermark at once, instead of with their
+	// next data or the end of their long poll: for consumers who read from them.
+	PromptWatermark bool
 
 	ISR      ISRChanger
 	Fetchers FetcherManager
@@ -142,6 +149,9 @@ type ISRChange struct {
 	LeaderEpoch    int32
 	PartitionEpoch int32
 	ISR            []int32
+	// Epochs are the broker epochs of the members of ISR, of the lives in which they were
+	// judged; -1 where one is not known.
+	Epochs []int64
 	// Done is called once, with the state as the controller has it or its error.
 	Done func(ISRResult, error)
 }
@@ -223,7 +233,8 @@ type AppendResult struct {
 
 // FetchRequest is a consumer's or a follower's fetch.
 type FetchRequest struct {
-	// ReplicaID is the follower's broker id, -1 for a consumer.
+	// ReplicaID is the follower's broker id, -1 for a consumer, and ReplicaEpoch its broker
+	// epoch, -1 if it does not tell (Fetch before v15).
 	ReplicaID    int32
 	ReplicaEpoch int64
 	MaxWait      time.Duration
@@ -234,7 +245,10 @@ type FetchRequest struct {
 	ReadCommitted bool
 	// AllowFollower lets a consumer read from a follower (Fetch v11+, KIP-392).
 	AllowFollower bool
-	Parts         []FetchPart
+	// Near says whether a broker is in the consumer's rack and within its reach. Nil: the
+	// leader serves all who ask it.
+	Near  func(broker int32) bool
+	Parts []FetchPart
 	// Results is memory for the answers, if there is enough of it; may be nil.
 	Results []FetchResult
 }
@@ -264,6 +278,9 @@ type FetchResult struct {
 	// Leader and LeaderEpoch as in AppendResult.
 	Leader      int32
 	LeaderEpoch int32
+	// Preferred is the replica to read from instead of this leader, which then gives no
+	// records; -1 if none.
+	Preferred int32
 	// Aborted lists the aborted transactions with records in Slice, for ReadCommitted.
 	Aborted []commitlog.AbortedTransaction
 	// Slice has a Len of 0 when there is no data.

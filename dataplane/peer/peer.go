@@ -107,7 +107,8 @@ type Conn struct {
 	br     *bufio.Reader
 	format *kmsg.RequestFormatter
 
-	slot    chan struct{} // held by the request under way
+	slot    chan struct{}   // held by the request under way
+	has     map[int16]int16 // newest version of each API over there; nil until asked
 	corr    int32
 	reauth  time.Time // when to log in anew; zero is never
 	out     []byte
@@ -125,6 +126,36 @@ func (c *Conn) Do(ctx context.Context, req kmsg.Request) (kmsg.Response, error) 
 		return err
 	})
 	return resp, err
+}
+
+// Newest is the newest version of an API, up to ours, that the other broker has. It is asked
+// once a connection: a broker of another release may be older than this one.
+func (c *Conn) Newest(ctx context.Context, key, ours int16) (int16, error) {
+	var newest int16
+	err := c.turn(ctx, func(ctx context.Context) error {
+		if c.has == nil {
+			req := kmsg.NewPtrApiVersionsRequest() // version 0 is understood by all
+			resp, err := c.do(ctx, req, c.d.MaxResponse)
+			if err != nil {
+				return err
+			}
+			av := resp.(*kmsg.ApiVersionsResponse)
+			if err := kerr.ErrorForCode(av.ErrorCode); err != nil {
+				return fmt.Errorf("peer: the versions of %s: %w", c.d.Addr, err)
+			}
+			c.has = make(map[int16]int16, len(av.ApiKeys))
+			for _, k := range av.ApiKeys {
+				c.has[k.ApiKey] = k.MaxVersion
+			}
+		}
+		theirs, ok := c.has[key]
+		if !ok {
+			return fmt.Errorf("peer: %s does not have %s", c.d.Addr, kmsg.NameForKey(key))
+		}
+		newest = min(ours, theirs)
+		return nil
+	})
+	return newest, err
 }
 
 // DoFrame is Do with the response's body undecoded in a pooled buffer, which

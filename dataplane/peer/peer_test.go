@@ -289,3 +289,38 @@ func TestCloseFailsTheRequestUnderWay(t *testing.T) {
 		t.Error("no error")
 	}
 }
+
+// A broker of an older release has fewer versions: it is asked once a connection, and a
+// request is never sent in a version that it would hang up on.
+func TestNewestIsWhatBothHave(t *testing.T) {
+	var asked atomic.Int32
+	d := broker(t, func(h protocol.RequestHeader, req kmsg.Request) []byte {
+		if h.Key != 18 || h.Version != 0 {
+			return nil
+		}
+		asked.Add(1)
+		resp := kmsg.NewPtrApiVersionsResponse()
+		for key, newest := range map[int16]int16{1: 13, 56: 2} {
+			k := kmsg.NewApiVersionsResponseApiKey()
+			k.ApiKey, k.MaxVersion = key, newest
+			resp.ApiKeys = append(resp.ApiKeys, k)
+		}
+		return framed(h, resp)
+	})
+	c, err := d.Dial(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	for _, q := range []struct{ key, ours, want int16 }{{1, 15, 13}, {1, 12, 12}, {56, 3, 2}} {
+		if v, err := c.Newest(t.Context(), q.key, q.ours); err != nil || v != q.want {
+			t.Errorf("key %d up to %d: %d, %v; want %d", q.key, q.ours, v, err, q.want)
+		}
+	}
+	if n := asked.Load(); n != 1 {
+		t.Errorf("asked %d times", n)
+	}
+	if _, err := c.Newest(t.Context(), 67, 0); err == nil {
+		t.Error("a version of an API that is not there")
+	}
+}

@@ -92,7 +92,7 @@ func (n *node) start() {
 	c.mu.Unlock()
 	n.wheel = purgatory.NewWheel()
 	n.fetchers = NewFetchers(Config{
-		BrokerID: n.id, WaitMax: 200 * time.Millisecond, Backoff: 200 * time.Millisecond, RequestTimeout: time.Second,
+		BrokerID: n.id, BrokerEpoch: func() int64 { return epoch }, WaitMax: 200 * time.Millisecond, Backoff: 200 * time.Millisecond, RequestTimeout: time.Second,
 		Dial: func(_ context.Context, to int32, _ string) (Conn, error) {
 			if !c.reachable(n.id, to) {
 				return nil, errors.New("no route")
@@ -212,6 +212,16 @@ func (c *cluster) orderLocked(n *node) *kmsg.LeaderAndISRRequest {
 	return req
 }
 
+// electUnclean makes a live replica the leader whether it is in sync or not, alone in the set.
+func (c *cluster) electUnclean(id int32) {
+	c.mu.Lock()
+	if c.node(id).up {
+		c.isr = []int32{id}
+	}
+	c.mu.Unlock()
+	c.elect(id)
+}
+
 // deliver hands a node its oldest order; false if there is none.
 func (c *cluster) deliver(id int32) bool {
 	c.mu.Lock()
@@ -252,7 +262,10 @@ func (c *cluster) alterPartition(from int32, req *kmsg.AlterPartitionRequest) (*
 		a.ErrorCode = kerr.FencedLeaderEpoch.Code
 	case p.PartitionEpoch != c.pepoch:
 		a.ErrorCode = kerr.InvalidUpdateVersion.Code
-	case slices.ContainsFunc(p.NewISR, func(id int32) bool { return !c.node(id).up }):
+	case slices.ContainsFunc(p.NewEpochISR, func(m kmsg.AlterPartitionRequestTopicPartitionNewEpochISR) bool {
+		n := c.node(m.BrokerID)
+		return !n.up || m.BrokerEpoch != -1 && m.BrokerEpoch != n.epoch
+	}):
 		a.ErrorCode = kerr.IneligibleReplica.Code
 	default:
 		c.isr = slices.Clone(p.NewISR)
@@ -272,6 +285,8 @@ type fakeConn struct {
 }
 
 func (f *fakeConn) Close() error { return nil }
+
+func (f *fakeConn) Newest(_ context.Context, _, ours int16) (int16, error) { return ours, nil }
 
 func (f *fakeConn) manager() (*partition.Manager, error) {
 	if !f.c.reachable(f.from, f.to) || f.c.node(f.to).epochNow() != f.target {
@@ -319,7 +334,7 @@ func (f *fakeConn) DoFrame(ctx context.Context, r kmsg.Request) (*peer.Frame, er
 			f.session[protocol.TopicPartition{Topic: t.Topic, Partition: p.Partition}] = p
 		}
 	}
-	in := partition.FetchRequest{ReplicaID: req.ReplicaID, MaxWait: time.Duration(req.MaxWaitMillis) * time.Millisecond, MinBytes: int(req.MinBytes), MaxBytes: int(req.MaxBytes)}
+	in := partition.FetchRequest{ReplicaID: req.ReplicaState.ID, ReplicaEpoch: req.ReplicaState.Epoch, MaxWait: time.Duration(req.MaxWaitMillis) * time.Millisecond, MinBytes: int(req.MinBytes), MaxBytes: int(req.MaxBytes)}
 	for tp, p := range f.session {
 		in.Parts = append(in.Parts, partition.FetchPart{
 			TP: tp, TopicID: protocol.UUID{1}, Offset: p.FetchOffset, LogStartOffset: p.LogStartOffset,

@@ -18,12 +18,16 @@ import (
 type Conn interface {
 	Do(ctx context.Context, req kmsg.Request) (kmsg.Response, error)
 	DoFrame(ctx context.Context, req kmsg.Request) (*peer.Frame, error)
+	Newest(ctx context.Context, key, ours int16) (int16, error)
 	Close() error
 }
 
 // Config is the fetchers' world. Zero numbers take the default named.
 type Config struct {
 	BrokerID int32
+	// BrokerEpoch is the czxid of this broker's registration, -1 if unknown. Leaders are
+	// told it, so that they forget what they knew of an earlier life. Nil: never known.
+	BrokerEpoch func() int64
 	// Dial connects to a broker on the inter-broker listener. addr is what the
 	// controller named (may be empty; the cluster's metadata may know better).
 	Dial func(ctx context.Context, broker int32, addr string) (Conn, error)
@@ -60,6 +64,9 @@ func (c Config) withDefaults() Config {
 	dur(&c.WaitMax, 500*time.Millisecond)
 	dur(&c.Backoff, time.Second)
 	dur(&c.RequestTimeout, 30*time.Second)
+	if c.BrokerEpoch == nil {
+		c.BrokerEpoch = func() int64 { return -1 }
+	}
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
 	}

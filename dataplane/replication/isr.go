@@ -14,10 +14,12 @@ import (
 	"penstock/dataplane/protocol"
 )
 
-// Versions of AlterPartition: 2 names topics by id, 1 by name.
+// Versions of AlterPartition: 1 names topics by name, 2 by id, 3 carries the broker epochs
+// of the set's members (KIP-903).
 const (
-	alterByName = 1
-	alterByID   = 2
+	alterByName     = 1
+	alterByID       = 2
+	alterWithEpochs = 3
 )
 
 // ISRConfig is the sender's world.
@@ -25,8 +27,9 @@ type ISRConfig struct {
 	BrokerID int32
 	// BrokerEpoch is the czxid of this broker's registration.
 	BrokerEpoch func() int64
-	// Send brings a request to the controller of the moment, wherever that is;
-	// it may block and fails if there is none. It is called by one goroutine.
+	// Send brings a request to the controller of the moment, wherever that is; it may block
+	// and fails if there is none. It lowers the version to what that controller has: the
+	// request is filled in for all. It is called by one goroutine.
 	Send func(ctx context.Context, req *kmsg.AlterPartitionRequest) (*kmsg.AlterPartitionResponse, error)
 	// Retry is the pause after a request that failed as a whole, default 50 ms.
 	Retry  time.Duration
@@ -146,7 +149,6 @@ func (s *ISRSender) putBack(cs []partition.ISRChange) {
 // that got none.
 func (s *ISRSender) send(batch []partition.ISRChange) (left []partition.ISRChange, err error) {
 	req := s.request(batch)
-	byID := req.Version >= alterByID
 	resp, err := s.cfg.Send(s.ctx, req)
 	if err != nil {
 		return batch, err
@@ -154,6 +156,7 @@ func (s *ISRSender) send(batch []partition.ISRChange) (left []partition.ISRChang
 	if resp.ErrorCode != 0 {
 		return batch, kerr.ErrorForCode(resp.ErrorCode)
 	}
+	byID := req.Version >= alterByID
 	type key struct {
 		name string
 		id   protocol.UUID
@@ -193,7 +196,7 @@ func (s *ISRSender) send(batch []partition.ISRChange) (left []partition.ISRChang
 }
 
 func (s *ISRSender) request(batch []partition.ISRChange) *kmsg.AlterPartitionRequest {
-	version := int16(alterByID)
+	version := int16(alterWithEpochs)
 	for i := range batch {
 		if batch[i].TopicID == (protocol.UUID{}) {
 			version = alterByName
@@ -215,6 +218,11 @@ func (s *ISRSender) request(batch []partition.ISRChange) *kmsg.AlterPartitionReq
 		}
 		p := kmsg.NewAlterPartitionRequestTopicPartition()
 		p.Partition, p.LeaderEpoch, p.NewISR, p.PartitionEpoch = c.TP.Partition, c.LeaderEpoch, c.ISR, c.PartitionEpoch
+		for i, id := range c.ISR {
+			m := kmsg.NewAlterPartitionRequestTopicPartitionNewEpochISR()
+			m.BrokerID, m.BrokerEpoch = id, c.Epochs[i]
+			p.NewEpochISR = append(p.NewEpochISR, m)
+		}
 		req.Topics[j].Partitions = append(req.Topics[j].Partitions, p)
 	}
 	return req

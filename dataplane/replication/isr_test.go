@@ -3,6 +3,7 @@ package replication
 import (
 	"context"
 	"errors"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -49,7 +50,7 @@ type outcome struct {
 
 func change(topic string, n int32, id byte, out chan outcome) partition.ISRChange {
 	return partition.ISRChange{
-		TP: protocol.TopicPartition{Topic: topic, Partition: n}, TopicID: protocol.UUID{id}, LeaderEpoch: 3, PartitionEpoch: 7, ISR: []int32{1, 2},
+		TP: protocol.TopicPartition{Topic: topic, Partition: n}, TopicID: protocol.UUID{id}, LeaderEpoch: 3, PartitionEpoch: 7, ISR: []int32{1, 2}, Epochs: []int64{99, 41},
 		Done: func(r partition.ISRResult, err error) { out <- outcome{r, err} },
 	}
 }
@@ -86,8 +87,11 @@ func TestISRChangesGoInBatchesOneRequestAtATime(t *testing.T) {
 		if o := <-out; o.err != nil || o.r.PartitionEpoch != 8 {
 			t.Errorf("got %+v", o)
 		}
-		if r := c.requests[0]; r.Version != 2 || r.BrokerEpoch != 99 || r.BrokerID != 1 {
+		if r := c.requests[0]; r.Version != 3 || r.BrokerEpoch != 99 || r.BrokerID != 1 {
 			t.Errorf("request %+v", r)
+		}
+		if m := c.requests[0].Topics[0].Partitions[0].NewEpochISR; len(m) != 2 || m[1].BrokerID != 2 || m[1].BrokerEpoch != 41 {
+			t.Errorf("the set with its members' lives: %+v", m)
 		}
 	})
 }
@@ -145,4 +149,39 @@ func TestPartitionsErrorIsHandedToItsOwner(t *testing.T) {
 			t.Errorf("%d requests: the sender must not retry by itself", len(c.requests))
 		}
 	})
+}
+
+// A controller of an older release gets the version that it has, and its answer is found by what
+// that version names topics by.
+func TestOlderControllerIsAskedInItsVersion(t *testing.T) {
+	for _, version := range []int16{0, 1, 2, 3} {
+		synctest.Test(t, func(t *testing.T) {
+			c := &controllerStub{answer: func(_ int, req *kmsg.AlterPartitionRequest) (*kmsg.AlterPartitionResponse, error) {
+				req.SetVersion(version)
+				asked := kmsg.NewPtrAlterPartitionRequest()
+				asked.SetVersion(version)
+				if err := asked.ReadFrom(req.AppendTo(nil)); err != nil {
+					t.Fatal(err)
+				}
+				p := asked.Topics[0].Partitions[0]
+				if version < 3 && !slices.Equal(p.NewISR, []int32{1, 2}) || version == 3 && len(p.NewEpochISR) != 2 {
+					t.Errorf("version %d asks for %+v", version, p)
+				}
+				answered := agree(asked)
+				resp := kmsg.NewPtrAlterPartitionResponse()
+				resp.SetVersion(version)
+				return resp, resp.ReadFrom(answered.AppendTo(nil))
+			}}
+			s := NewISRSender(ISRConfig{BrokerEpoch: func() int64 { return 1 }, Send: c.send})
+			defer s.Close()
+			out := make(chan outcome, 1)
+			s.Submit(change("a", 0, 1, out))
+			if o := <-out; o.err != nil || o.r.PartitionEpoch != 8 {
+				t.Errorf("version %d: %+v", version, o)
+			}
+			if len(c.requests) != 1 {
+				t.Errorf("version %d: asked %d times", version, len(c.requests))
+			}
+		})
+	}
 }

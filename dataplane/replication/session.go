@@ -7,18 +7,20 @@ import (
 	"penstock/dataplane/protocol"
 )
 
-// Versions of Fetch between brokers: 13 names topics by id, 12 by name; both
-// carry the last fetched epoch.
+// Versions of Fetch between brokers: 12 names topics by name and carries the last fetched
+// epoch, 13 names them by id, 15 tells the follower's broker epoch as well (KIP-903).
 const (
-	fetchByName = 12
-	fetchByID   = 13
+	fetchByName    = 12
+	fetchByID      = 13
+	fetchWithEpoch = 15
 )
 
 // session is the follower's side of an incremental fetch session (KIP-227):
 // requests name only what has changed, answers only what has news.
 type session struct {
 	id, epoch int32
-	version   int16
+	version   int16 // of the last request
+	newest    int16 // that the leader has, up to fetchWithEpoch
 	sent      map[protocol.TopicPartition]sentPart
 	topics    map[protocol.UUID]string
 }
@@ -38,7 +40,7 @@ func (s *session) reset() {
 
 // request builds the next fetch of the batch and takes it as sent.
 func (s *session) request(batch []*copying, cfg *Config) *kmsg.FetchRequest {
-	version := int16(fetchByID)
+	version := s.newest
 	for _, c := range batch {
 		if c.topicID == (protocol.UUID{}) {
 			version = fetchByName
@@ -51,7 +53,11 @@ func (s *session) request(batch []*copying, cfg *Config) *kmsg.FetchRequest {
 	full := s.id == 0
 	req := kmsg.NewPtrFetchRequest()
 	req.SetVersion(version)
-	req.ReplicaID = cfg.BrokerID
+	if version >= fetchWithEpoch {
+		req.ReplicaState.ID, req.ReplicaState.Epoch = cfg.BrokerID, cfg.BrokerEpoch()
+	} else {
+		req.ReplicaID = cfg.BrokerID
+	}
 	req.MaxWaitMillis = int32(cfg.WaitMax.Milliseconds())
 	req.MinBytes, req.MaxBytes = int32(cfg.MinBytes), int32(cfg.ResponseBytes)
 	req.SessionID, req.SessionEpoch = s.id, s.epoch

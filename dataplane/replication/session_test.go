@@ -1,6 +1,7 @@
 package replication
 
 import (
+	"fmt"
 	"slices"
 	"testing"
 
@@ -33,7 +34,7 @@ func named(req *kmsg.FetchRequest) (asked, forgotten []string) {
 
 func TestIncrementalFetchNamesOnlyWhatChanged(t *testing.T) {
 	cfg := Config{BrokerID: 3}.withDefaults()
-	var s session
+	s := session{newest: fetchWithEpoch}
 	a, b, c := part("a", 0, 1, 5), part("a", 1, 1, 6), part("b", 0, 2, 7)
 	step := func(batch []*copying, wantEpoch int32, want, wantForgotten []string, answerID int32) {
 		t.Helper()
@@ -66,9 +67,9 @@ func TestIncrementalFetchNamesOnlyWhatChanged(t *testing.T) {
 
 func TestFetchGoesByNameIfAnIDIsMissing(t *testing.T) {
 	cfg := Config{}.withDefaults()
-	var s session
+	s := session{newest: fetchWithEpoch}
 	a, b := part("a", 0, 1, 0), part("old", 0, 0, 0)
-	if req := s.request([]*copying{a}, &cfg); req.Version != 13 {
+	if req := s.request([]*copying{a}, &cfg); req.Version != 15 {
 		t.Errorf("version %d", req.Version)
 	}
 	s.answered(&kmsg.FetchResponse{SessionID: 5})
@@ -78,5 +79,21 @@ func TestFetchGoesByNameIfAnIDIsMissing(t *testing.T) {
 	}
 	if s.find(&kmsg.FetchResponseTopic{Topic: "old"}, 0) != b {
 		t.Error("entry by name not found")
+	}
+}
+
+func TestFollowerTellsItsLifeWhereTheLeaderCanHearOfIt(t *testing.T) {
+	cfg := Config{BrokerID: 3, BrokerEpoch: func() int64 { return 71 }}.withDefaults()
+	for newest, want := range map[int16]string{12: "3 -1 -1", 13: "3 -1 -1", 14: "3 -1 -1", 15: "-1 3 71"} {
+		s := session{newest: newest}
+		req := s.request([]*copying{part("a", 0, 1, 0)}, &cfg)
+		got := kmsg.NewPtrFetchRequest()
+		got.SetVersion(req.Version)
+		if err := got.ReadFrom(req.AppendTo(nil)); err != nil {
+			t.Fatal(err)
+		}
+		if r := fmt.Sprint(got.ReplicaID, got.ReplicaState.ID, got.ReplicaState.Epoch); req.Version != newest || r != want {
+			t.Errorf("to a leader with version %d goes version %d with %s, want %s", newest, req.Version, r, want)
+		}
 	}
 }

@@ -326,6 +326,40 @@ func TestTwoQuickFailoversLeaveNoDivergence(t *testing.T) {
 	})
 }
 
+// KIP-903: a wish to add a follower is on its way when the follower loses power and, with it,
+// what the wish goes by. It is started anew before the wish arrives: the broker lives, but is
+// not the one that was meant.
+func TestBouncedFollowerIsNotTakenForItsEarlierLife(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t, 1, partition.TopicConfig{MinISR: 1})
+		defer c.close()
+		h := newHistory()
+		c.isr = []int32{1}
+		c.ctlCut[1] = true
+		c.elect(1)
+		c.deliverAll()
+		h.produce(c.node(1), 1, 3)
+		time.Sleep(time.Second)
+		if end := c.node(2).m.Partition(tp0).EndOffset(); end != 3 {
+			t.Fatalf("the follower has %d records", end)
+		}
+		c.node(2).down(false)
+		c.node(2).start() // no order yet: it does not copy
+		c.mu.Lock()
+		c.ctlCut[1] = false
+		c.mu.Unlock()
+		time.Sleep(time.Second)
+		c.mu.Lock()
+		isr := slices.Clone(c.isr)
+		c.mu.Unlock()
+		if slices.Contains(isr, 2) {
+			t.Fatalf("in-sync set %v, with a broker that has %d records of 3", isr, c.node(2).m.Partition(tp0).EndOffset())
+		}
+		c.settle()
+		c.check(h)
+	})
+}
+
 // A follower in a long poll takes up a new partition at once: else the first
 // acks=-1 produce after a creation or a fail-over would wait for the poll's end.
 func TestNewPartitionDoesNotWaitForALongPoll(t *testing.T) {

@@ -258,6 +258,15 @@ func (t *thread) connect() error {
 		return fmt.Errorf("connecting to broker %d: %w", t.key.leader, err)
 	}
 	t.conn = conn
+	newest, err := conn.Newest(ctx, (*kmsg.FetchRequest)(nil).Key(), fetchWithEpoch)
+	if err == nil && newest < fetchByName {
+		err = fmt.Errorf("it has Fetch up to version %d only", newest)
+	}
+	if err != nil {
+		t.disconnect()
+		return fmt.Errorf("the versions of broker %d: %w", t.key.leader, err)
+	}
+	t.session.newest = newest
 	return nil
 }
 
@@ -265,7 +274,7 @@ func (t *thread) connect() error {
 // longer than until next, when another partition's pause ends. An error is one
 // of the connection or of the answer as a whole.
 func (t *thread) round(batch []*copying, next time.Time) error {
-	batch = t.prepare(batch)
+	batch, next = t.prepare(batch, next)
 	if len(batch) == 0 {
 		return nil
 	}
@@ -315,10 +324,22 @@ func (t *thread) round(batch []*copying, next time.Time) error {
 	return nil
 }
 
-// prepare asks each partition where to go on, and drops those that no longer follow.
-func (t *thread) prepare(batch []*copying) []*copying {
+// prepare asks each partition where to go on, drops those that no longer follow, and
+// leaves out those that are throttled, which pause; next is then when the first of all
+// pauses ends.
+func (t *thread) prepare(batch []*copying, next time.Time) ([]*copying, time.Time) {
 	out := batch[:0]
 	for _, c := range batch {
+		if d := c.target.Partition.ThrottledFor(); d > 0 {
+			until := time.Now().Add(d)
+			t.mu.Lock()
+			c.notUntil = until
+			t.mu.Unlock()
+			if next.IsZero() || until.Before(next) {
+				next = until
+			}
+			continue
+		}
 		st, err := c.target.Partition.FetchState(c.target.LeaderEpoch)
 		if err == nil && st.LastEpoch < 0 && st.Offset > st.LogStartOffset {
 			// Without epochs the leader cannot say where the logs part.
@@ -335,7 +356,7 @@ func (t *thread) prepare(batch []*copying) []*copying {
 		c.asked = st
 		out = append(out, c)
 	}
-	return out
+	return out, next
 }
 
 // take handles one partition's part of the answer.
