@@ -21,6 +21,9 @@ type Proxy struct {
 	conns  map[net.Conn]struct{}
 	down   bool
 	closed bool
+	hold   int32         // opcode of the requests that are kept from the server, 0 for none
+	pass   int           // of them that go through first
+	held   chan struct{} // closed by the first of them
 	id     int64
 	passwd []byte
 }
@@ -68,9 +71,39 @@ func (p *Proxy) Heal() {
 	p.down = false
 }
 
+// Hold keeps requests with that opcode from the server, after so many of them and until
+// Drop. What comes behind them goes through. The channel is closed by the first of them.
+func (p *Proxy) Hold(opcode int32, after int) <-chan struct{} {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.hold, p.pass, p.held = opcode, after, make(chan struct{})
+	return p.held
+}
+
+// holds says that a packet is to be kept from the server.
+func (p *Proxy) holds(b []byte) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.hold == 0 || len(b) < 8 || int32(binary.BigEndian.Uint32(b[4:])) != p.hold {
+		return false
+	}
+	if p.pass > 0 {
+		p.pass--
+		return false
+	}
+	if p.held != nil {
+		close(p.held)
+		p.held = nil
+	}
+	return true
+}
+
 // Drop cuts the connections that are open; the client may connect again.
 func (p *Proxy) Drop() {
 	p.Cut()
+	p.mu.Lock()
+	p.hold = 0
+	p.mu.Unlock()
 	p.Heal()
 }
 
@@ -81,10 +114,19 @@ func (p *Proxy) Expire(t testing.TB) {
 	p.mu.Lock()
 	id, passwd := p.id, p.passwd
 	p.mu.Unlock()
-	if err := closeSession(p.target, id, passwd); err != nil {
+	err := closeSession(p.target, id, passwd)
+	for try := 0; err != nil && !errors.Is(err, errOver) && try < 10; try++ {
+		// The client was just connecting, and has taken its session back.
+		if err = closeSession(p.target, id, passwd); errors.Is(err, errOver) {
+			return
+		}
+	}
+	if err != nil {
 		t.Fatalf("expire session %#x: %v", id, err)
 	}
 }
+
+var errOver = errors.New("the session was over already")
 
 func (p *Proxy) accept() {
 	defer p.wg.Done()
@@ -132,7 +174,7 @@ func (p *Proxy) serve(c net.Conn) {
 	up := make(chan struct{})
 	go func() {
 		defer close(up)
-		io.Copy(s, c)
+		p.forward(s, c)
 		s.Close()
 	}()
 	// The server's first packet grants the session: its id and password.
@@ -147,6 +189,23 @@ func (p *Proxy) serve(c net.Conn) {
 	}
 	c.Close()
 	<-up
+}
+
+// forward passes the client's packets on, of which the first asks for a session and
+// is no request.
+func (p *Proxy) forward(s, c net.Conn) {
+	for first := true; ; first = false {
+		b, err := readPacket(c)
+		if err != nil {
+			return
+		}
+		if !first && p.holds(b) {
+			continue
+		}
+		if writePacket(s, b) != nil {
+			return
+		}
+	}
 }
 
 func readPacket(r io.Reader) ([]byte, error) {
@@ -190,7 +249,7 @@ func closeSession(addr string, id int64, passwd []byte) error {
 		return err
 	}
 	if len(granted) < 16 || int64(binary.BigEndian.Uint64(granted[8:])) != id {
-		return errors.New("the session was over already")
+		return errOver
 	}
 	req := binary.BigEndian.AppendUint32(nil, 1)                    // xid
 	req = binary.BigEndian.AppendUint32(req, uint32(0xffffffff-10)) // opcode -11: close
