@@ -4,12 +4,17 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"math/rand/v2"
+	"net"
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
+
+	"github.com/go-zookeeper/zk"
 
 	"penstock/dataplane/coordination/zktest"
 )
@@ -153,6 +158,47 @@ func TestMoreWatchesThanAPacketHolds(t *testing.T) {
 	must(t, err)
 	p.Drop()
 	told(50)
+}
+
+// TestRequestsAreRepeatedWhenTheyCannotBeWritten: the error of a write is the
+// connection's end, not an answer.
+func TestRequestsAreRepeatedWhenTheyCannotBeWritten(t *testing.T) {
+	t.Parallel()
+	var broken atomic.Bool
+	z := new(zxids)
+	dial := z.dialer(func(network, address string, timeout time.Duration) (net.Conn, error) {
+		c, err := net.DialTimeout(network, address, timeout)
+		return &brokenConn{Conn: c, broken: &broken}, err
+	})
+	conn, events, err := zk.Connect([]string{zktest.Shared(t).Addr()}, 30*time.Second, zk.WithDialer(dial), zk.WithLogger(zkLogger{slog.New(slog.DiscardHandler)}))
+	must(t, err)
+	for ev := range events {
+		if ev.State == zk.StateHasSession {
+			break
+		}
+	}
+	go func() {
+		for range events {
+		}
+	}()
+	broken.Store(true)
+	if _, _, err := conn.Get("/"); !errors.Is(err, zk.ErrConnectionClosed) {
+		t.Errorf("got %v", err)
+	}
+	conn.Close()
+}
+
+// brokenConn fails the next write.
+type brokenConn struct {
+	net.Conn
+	broken *atomic.Bool
+}
+
+func (c *brokenConn) Write(b []byte) (int, error) {
+	if c.broken.Swap(false) {
+		return 0, syscall.EPIPE
+	}
+	return c.Conn.Write(b)
 }
 
 // TestFollowersEndUpWithTheTruth: znodes come, change and go, with children, while the

@@ -65,7 +65,10 @@ type zxidConn struct {
 }
 
 // Write is called with whole packets, in a buffer of the library's that it has no
-// further use for.
+// further use for. It has no errors: a connection that cannot be written to is closed,
+// and its reader says so. With an error the library tells the one caller of the
+// network's error, as if it had been the server's answer, and then tells it once more that
+// the connection is closed, which blocks it for ever if the caller has left.
 func (c *zxidConn) Write(b []byte) (int, error) {
 	c.z.mu.Lock()
 	switch {
@@ -81,7 +84,10 @@ func (c *zxidConn) Write(b []byte) (int, error) {
 	}
 	c.z.mu.Unlock()
 	c.asked = true
-	return c.Conn.Write(b)
+	if _, err := c.Conn.Write(b); err != nil {
+		c.Conn.Close()
+	}
+	return len(b), nil
 }
 
 func (c *zxidConn) Read(b []byte) (int, error) {
