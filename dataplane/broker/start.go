@@ -410,6 +410,11 @@ func (b *Broker) watch(ctx context.Context) error {
 func (b *Broker) configChanged(entity string) error {
 	topic, isTopic := strings.CutPrefix(entity, "topics/")
 	switch {
+	case entity == "": // anything
+		for _, topic := range b.topics.forgetAll() {
+			b.partitions.UpdateTopicConfig(topic)
+		}
+		return b.loadQuotas(b.ctx)
 	case isTopic:
 		b.topics.forget(topic)
 		b.partitions.UpdateTopicConfig(topic)

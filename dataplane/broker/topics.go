@@ -3,7 +3,9 @@ package broker
 import (
 	"context"
 	"log/slog"
+	"maps"
 	"math"
+	"slices"
 	"sync"
 	"time"
 
@@ -80,6 +82,16 @@ func (t *topicConfigs) put(topic string, tc partition.TopicConfig, changes uint6
 	}
 	t.known[topic] = tc
 	return true
+}
+
+// forgetAll is forget for all topics that have been read, and names them.
+func (t *topicConfigs) forgetAll() []string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	topics := slices.Collect(maps.Keys(t.known))
+	clear(t.known)
+	t.changes++
+	return topics
 }
 
 // forget makes the next get read ZooKeeper again.

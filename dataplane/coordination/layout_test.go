@@ -402,6 +402,72 @@ func TestChangeThatCouldNotBeAppliedForALostSessionComesAgain(t *testing.T) {
 	}
 }
 
+// A broker that is cut off for longer than notifications live sees none of those that
+// came and went: it is told that anything may have changed.
+func TestNotificationsThatWereMissedAreNoticed(t *testing.T) {
+	t.Parallel()
+	ctx, path := testContext(t), zktest.Path()
+	writer := connect(t, Config{Connect: zktest.Shared(t).Addr() + path})
+	must(t, writer.EnsureLayout(ctx))
+	change := func(entity string) {
+		t.Helper()
+		must(t, writer.ChangeConfig(ctx, entity, to(map[string]string{"a": "1"})))
+	}
+	purge := func() {
+		t.Helper()
+		kids, err := writer.Children(ctx, ConfigChangesPath)
+		must(t, err)
+		for _, k := range kids {
+			must(t, writer.Delete(ctx, ConfigChangesPath+"/"+k, -1))
+		}
+	}
+	change("topics/gone")
+	purge()
+	change("topics/first")
+	c, p := proxied(t, path)
+	seen := make(chan string, 100)
+	fail := true
+	l, err := c.ListenConfigChanges(ctx, func(e string) error {
+		if seen <- e; e == "" && fail {
+			fail = false
+			return errors.New("once")
+		}
+		return nil
+	})
+	must(t, err)
+	defer l.Close()
+	want := func(entities ...string) {
+		t.Helper()
+		for _, e := range entities {
+			if got := recv(t, seen, e); got != e {
+				t.Fatalf("told of %q, want %q", got, e)
+			}
+		}
+	}
+	want("topics/first") // what went before is no business of one that begins
+	change("topics/live")
+	want("topics/live")
+	for _, later := range []bool{true, false} { // is there one that it still finds?
+		p.Cut()
+		change("topics/missed")
+		purge()
+		if later {
+			change("topics/later")
+		}
+		p.Heal()
+		if later {
+			want("topics/later", "", "") // again after its failure
+		} else {
+			want("")
+		}
+	}
+	change("topics/live")
+	want("topics/live")
+	purge() // of what has been seen
+	change("topics/live")
+	want("topics/live")
+}
+
 func TestACLListsAreComparedAndSet(t *testing.T) {
 	ctx := testContext(t)
 	c := connect(t, Config{Connect: zktest.Chroot(t)})
