@@ -1,11 +1,15 @@
 package brokertest
 
 import (
+	"bytes"
 	"context"
+	"errors"
 	"fmt"
+	"os"
 	"testing"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kerr"
 
 	"penstock/dataplane/coordination"
@@ -20,6 +24,24 @@ func (c *Cluster) zookeeper(ctx context.Context) *coordination.Client {
 	}
 	c.t.Cleanup(zk.Close)
 	return zk
+}
+
+// createAtLast makes a topic of three partitions and replicas, trying until ZooKeeper's
+// trouble lets it.
+func (c *Cluster) createAtLast(topic string) {
+	c.t.Helper()
+	Await(c.t, time.Minute, "topic "+topic+" made", func() error {
+		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		defer cancel()
+		r, err := kadm.NewClient(c.Client()).CreateTopic(ctx, 3, 3, nil, topic)
+		if err == nil {
+			err = r.Err
+		}
+		if errors.Is(err, kerr.TopicAlreadyExists) {
+			return nil
+		}
+		return err
+	})
 }
 
 // TestBrokerCutOffFromZooKeeperLearnsWhatItMissed: a topic's setting changes while a
@@ -64,5 +86,103 @@ func TestBrokerCutOffFromZooKeeperLearnsWhatItMissed(t *testing.T) {
 			}
 			return nil
 		})
+	}
+}
+
+// TestEnsembleLosesServers: of three ZooKeeper servers each hangs in turn, the leading
+// one included, and then two at once. Clients of existing leaders go on all the
+// while. With one server hanging the cluster can still change; with two it
+// cannot, for a while, and is told no lie.
+func TestEnsembleLosesServers(t *testing.T) {
+	t.Parallel()
+	c := Start(t, Options{Brokers: 3, ZooKeepers: 3, Settings: []string{"zookeeper.session.timeout.ms=4000", "replica.lag.time.max.ms=4000"}})
+	c.CreateTopic("ledger", 6, 3, "min.insync.replicas=2")
+	l := startLoad(c, "ledger")
+	l.goesOn(500, 20*time.Second)
+	create := func(topic string) {
+		t.Helper()
+		c.createAtLast(topic)
+		c.AwaitWhole(topic, time.Minute)
+	}
+	for i, zk := range c.ZKs {
+		zk.Freeze()
+		l.goesOn(500, 20*time.Second)
+		create(fmt.Sprint("with-hanging-", i))
+		if i == 0 { // also a leader's loss is noticed
+			dead := c.leader("ledger", 0)
+			c.Brokers[dead].Kill()
+			c.awaitLeader("ledger", 0, dead)
+			c.Brokers[dead].Start()
+		}
+		zk.Thaw()
+		c.AwaitWhole("ledger", time.Minute)
+		l.goesOn(500, 20*time.Second)
+	}
+	c.ZKs[0].Freeze()
+	c.ZKs[1].Freeze()
+	for gone := time.Now(); time.Since(gone) < 6*time.Second; { // longer than a session
+		l.goesOn(200, 20*time.Second)
+	}
+	c.ZKs[0].Thaw()
+	c.ZKs[1].Thaw()
+	create("afterwards")
+	l.goesOn(500, time.Minute)
+	l.end(t)
+}
+
+// TestConnectionsToZooKeeperFlap drops every broker's connection again and again, and
+// cuts it for a moment, while topics are made, a broker dies and comes back, and
+// the controller with it: each broker knows in the end what is true, and nobody's
+// session ended for it.
+func TestConnectionsToZooKeeperFlap(t *testing.T) {
+	t.Parallel()
+	c := Start(t, Options{Brokers: 3, Proxies: true, Settings: []string{"zookeeper.session.timeout.ms=20000"}})
+	c.CreateTopic("ledger", 6, 3, "min.insync.replicas=2")
+	l := startLoad(c, "ledger")
+	l.goesOn(500, 20*time.Second)
+	stop, done := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(done)
+		for i := 0; ; i++ {
+			select {
+			case <-stop:
+				return
+			case <-time.After(150 * time.Millisecond):
+			}
+			p := c.Brokers[i%3].ZK
+			if i%2 == 0 {
+				p.Drop()
+				continue
+			}
+			p.Cut()
+			time.Sleep(100 * time.Millisecond) // the fault itself
+			p.Heal()
+		}
+	}()
+	for i := range 5 {
+		c.createAtLast(fmt.Sprint("flap-", i))
+		l.goesOn(200, time.Minute)
+	}
+	ctl := c.controller()
+	c.Brokers[ctl].Stop()
+	l.goesOn(200, time.Minute)
+	c.Brokers[ctl].Start()
+	l.goesOn(200, time.Minute)
+	close(stop)
+	<-done
+	for i := range 5 {
+		c.AwaitWhole(fmt.Sprint("flap-", i), time.Minute)
+	}
+	l.end(t)
+	for _, n := range c.Brokers {
+		b, err := os.ReadFile(n.logFile())
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, bad := range []string{"session expired", "controller step failed"} {
+			if bytes.Contains(b, []byte(bad)) {
+				t.Errorf("broker %d says %q", n.ID, bad)
+			}
+		}
 	}
 }
