@@ -6,11 +6,13 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"penstock/dataplane/coordination"
 )
@@ -86,6 +88,119 @@ func TestBrokerCutOffFromZooKeeperLearnsWhatItMissed(t *testing.T) {
 			}
 			return nil
 		})
+	}
+}
+
+// TestReplyToTheRegistrationIsLost: a broker's session ends, and the reply to its next
+// registration does not reach it. It finds its own znode, knows it for its own, and
+// serves under the epoch that the controller knows. Likewise at its start, with the
+// znode of its former life still there.
+func TestReplyToTheRegistrationIsLost(t *testing.T) {
+	t.Parallel()
+	const opMulti = 14
+	c := Start(t, Options{Brokers: 3, Proxies: true, Settings: []string{"zookeeper.session.timeout.ms=60000"}})
+	c.CreateTopic("ledger", 6, 3, "min.insync.replicas=2")
+	l := startLoad(c, "ledger")
+	l.goesOn(300, 20*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
+	defer cancel()
+	zk := c.zookeeper(ctx)
+	ctl := c.controller()
+	for i := range int32(3) { // the controller last
+		n := c.Brokers[(ctl+1+i)%3]
+		for _, restarted := range []bool{false, true} {
+			was, err := zk.Broker(ctx, n.ID)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var lost <-chan struct{}
+			if restarted {
+				n.Kill() // its session lives on for a minute
+				lost = n.ZK.LoseReply(opMulti)
+				n.Start()
+			} else {
+				n.ZK.Cut()
+				n.ZK.Expire(t)
+				lost = n.ZK.LoseReply(opMulti)
+				n.ZK.Heal()
+			}
+			select {
+			case <-lost:
+			case <-time.After(30 * time.Second):
+				t.Fatalf("broker %d registers in another way", n.ID)
+			}
+			Await(t, 30*time.Second, fmt.Sprintf("broker %d registered again", n.ID), func() error {
+				now, err := zk.Broker(ctx, n.ID)
+				if err == nil && now.Epoch <= was.Epoch {
+					err = fmt.Errorf("epoch %d, as before", now.Epoch)
+				}
+				return err
+			})
+			c.AwaitWhole("ledger", 30*time.Second) // nobody gets into an ISR under a wrong epoch
+			l.goesOn(300, 30*time.Second)
+		}
+	}
+	l.end(t)
+}
+
+// TestTopicIsNeverSeenHalfMade: whoever asks a broker for a topic that is being made
+// is told either that there is none or of all its partitions, with leaders; and
+// once the creation is answered every broker has it, and each leader serves it at once.
+func TestTopicIsNeverSeenHalfMade(t *testing.T) {
+	t.Parallel()
+	c := Start(t, Options{Brokers: 3})
+	const partitions = 12
+	look := func(w *wire, topic string) (known bool, err error) {
+		rt := ask[*kmsg.MetadataResponse](w, metadataOf(topic)).Topics[0]
+		if rt.ErrorCode == kerr.UnknownTopicOrPartition.Code {
+			return false, nil
+		}
+		if rt.ErrorCode != 0 || len(rt.Partitions) != partitions {
+			return true, fmt.Errorf("%s: error %d, %d partitions", topic, rt.ErrorCode, len(rt.Partitions))
+		}
+		for _, p := range rt.Partitions {
+			if p.Leader < 0 || p.ErrorCode != 0 || len(p.ISR) != 3 || len(p.Replicas) != 3 {
+				return true, fmt.Errorf("%s-%d: leader %d, error %d, ISR %v of %v", topic, p.Partition, p.Leader, p.ErrorCode, p.ISR, p.Replicas)
+			}
+		}
+		return true, nil
+	}
+	var wg sync.WaitGroup
+	for round := range 5 {
+		topic := fmt.Sprint("whole-", round)
+		made := make(chan struct{})
+		for _, n := range c.Brokers {
+			w := dialBroker(t, n.Addr)
+			wg.Go(func() {
+				for asked := 0; ; asked++ {
+					if _, err := look(w, topic); err != nil {
+						t.Error(err)
+						return
+					}
+					time.Sleep(2 * time.Millisecond) // leave the brokers some time to make it
+					select {
+					case <-made:
+						if asked > 0 {
+							return
+						}
+					default:
+					}
+				}
+			})
+		}
+		got := ask[*kmsg.CreateTopicsResponse](dialBroker(t, c.Brokers[c.controller()].Addr), createOf(newTopic(topic, partitions, 3))).Topics[0]
+		wantCode(t, "create "+topic, got.ErrorCode, nil)
+		for _, n := range c.Brokers {
+			if known, err := look(dialBroker(t, n.Addr), topic); !known || err != nil {
+				t.Errorf("broker %d after the answer: known %v, %v", n.ID, known, err)
+			}
+		}
+		for _, p := range ask[*kmsg.MetadataResponse](dialBroker(t, c.Brokers[0].Addr), metadataOf(topic)).Topics[0].Partitions {
+			r := ask[*kmsg.ProduceResponse](dialBroker(t, c.Brokers[p.Leader].Addr), produceTo(-1, map[string]map[int32][]byte{topic: {p.Partition: sized(t, 10)}}))
+			wantCode(t, fmt.Sprintf("produce to %s-%d", topic, p.Partition), r.Topics[0].Partitions[0].ErrorCode, nil)
+		}
+		close(made)
+		wg.Wait()
 	}
 }
 

@@ -24,6 +24,9 @@ type Proxy struct {
 	hold   int32         // opcode of the requests that are kept from the server, 0 for none
 	pass   int           // of them that go through first
 	held   chan struct{} // closed by the first of them
+	lose   int32         // opcode of the request whose reply is lost, 0 for none
+	losing int32         // its xid, once it is on its way
+	lost   chan struct{} // closed when it is lost
 	id     int64
 	passwd []byte
 }
@@ -80,11 +83,39 @@ func (p *Proxy) Hold(opcode int32, after int) <-chan struct{} {
 	return p.held
 }
 
+// LoseReply lets the next request with that opcode reach the server, and breaks the
+// connection in place of its reply. The channel is closed then.
+func (p *Proxy) LoseReply(opcode int32) <-chan struct{} {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.lose, p.losing, p.lost = opcode, 0, make(chan struct{})
+	return p.lost
+}
+
+// loses says that a reply is to be lost.
+func (p *Proxy) loses(b []byte) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.losing == 0 || int32(binary.BigEndian.Uint32(b)) != p.losing {
+		return false
+	}
+	p.losing = 0
+	close(p.lost)
+	return true
+}
+
 // holds says that a packet is to be kept from the server.
 func (p *Proxy) holds(b []byte) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.hold == 0 || len(b) < 8 || int32(binary.BigEndian.Uint32(b[4:])) != p.hold {
+	if len(b) < 8 {
+		return false
+	}
+	op := int32(binary.BigEndian.Uint32(b[4:]))
+	if p.lose != 0 && op == p.lose {
+		p.lose, p.losing = 0, int32(binary.BigEndian.Uint32(b))
+	}
+	if p.hold == 0 || op != p.hold {
 		return false
 	}
 	if p.pass > 0 {
@@ -183,8 +214,10 @@ func (p *Proxy) serve(c net.Conn) {
 		p.id = int64(binary.BigEndian.Uint64(b[8:]))
 		p.passwd = append([]byte(nil), b[20:36]...)
 		p.mu.Unlock()
-		if writePacket(c, b) == nil {
-			io.Copy(c, s)
+		for err == nil && writePacket(c, b) == nil {
+			if b, err = readPacket(s); err == nil && p.loses(b) {
+				break
+			}
 		}
 	}
 	c.Close()
@@ -214,7 +247,7 @@ func readPacket(r io.Reader) ([]byte, error) {
 		return nil, err
 	}
 	size := binary.BigEndian.Uint32(n[:])
-	if size > 1<<20 {
+	if size < 8 || size > 4<<20 { // of any request or reply
 		return nil, errors.New("packet too large")
 	}
 	b := make([]byte, size)
