@@ -514,3 +514,59 @@ func FuzzLogDirEvent(f *testing.F) {
 		}
 	})
 }
+
+// Many states are written in one request. What is wrong with one of them must not
+// keep the others from being written, and is told of that one.
+func TestStatesWrittenTogetherHaveErrorsOfTheirOwn(t *testing.T) {
+	t.Parallel()
+	ctx := testContext(t)
+	c := connect(t, Config{Connect: zktest.Chroot(t)})
+	must(t, c.EnsureLayout(ctx))
+	f, _, _, err := c.ElectController(ctx, 1)
+	must(t, err)
+	const count = 3*statesAtOnce + 7
+	a := TopicAssignment{ID: NewTopicID(), Partitions: map[int32][]int32{}}
+	var ws []StateWrite
+	for i := range int32(count) {
+		a.Partitions[i] = []int32{1}
+		ws = append(ws, StateWrite{TP: protocol.TopicPartition{Topic: "t", Partition: i}, State: PartitionState{Leader: 1, ISR: []int32{1}}})
+	}
+	must(t, c.CreateTopic(ctx, f, "t", a, nil))
+	early, late := 3, count-1
+	for _, i := range []int{early, late} {
+		_, err := c.CreateStates(ctx, f, slices.Clone(ws[i:i+1]))
+		must(t, err)
+	}
+	check := func(what string, errs []error, want map[int]error) {
+		t.Helper()
+		for i, err := range errs {
+			if !errors.Is(err, want[i]) || err != nil && want[i] == nil {
+				t.Errorf("%s %d: %v, want %v", what, i, err, want[i])
+			}
+		}
+	}
+	errs, err := c.CreateStates(ctx, f, ws)
+	must(t, err)
+	check("create", errs, map[int]error{early: ErrNodeExists, late: ErrNodeExists})
+	for i := range ws {
+		ws[i].State.Leader, ws[i].State.LeaderEpoch = -1, 1
+	}
+	ws[0].State.Version, ws[statesAtOnce].State.Version, ws[late].TP.Partition = 9, 9, count
+	errs, err = c.UpdateStates(ctx, f, ws)
+	must(t, err)
+	check("update", errs, map[int]error{0: ErrBadVersion, statesAtOnce: ErrBadVersion, late: ErrNoNode})
+	for i, w := range ws {
+		if errs[i] != nil {
+			continue
+		}
+		if s, err := c.PartitionState(ctx, w.TP); err != nil || s.Leader != -1 || s.Version != 1 || w.State.Version != 1 {
+			t.Fatalf("%d: %+v, version told %d, %v", i, s, w.State.Version, err)
+		}
+	}
+	must(t, c.ResignController(ctx, f))
+	_, _, _, err = c.ElectController(ctx, 2)
+	must(t, err)
+	if _, err := c.UpdateStates(ctx, f, ws); !errors.Is(err, ErrControllerMoved) {
+		t.Errorf("a former controller's writes: %v", err)
+	}
+}
