@@ -178,6 +178,12 @@ func (s *ZooKeeperStore) change(ctx context.Context, r Resource, f func([]coordi
 func Watch(ctx context.Context, c *coordination.Client, a *Authorizer) (stop func(), err error) {
 	run, cancel := context.WithCancel(context.Background())
 	listeners, err := c.ListenACLChanges(ctx, func(n coordination.ACLResource) error {
+		if n == (coordination.ACLResource{}) {
+			if err := a.Reload(run); run.Err() == nil {
+				return err
+			}
+			return nil
+		}
 		r, ok := FromZooKeeper(n)
 		if !ok {
 			return nil

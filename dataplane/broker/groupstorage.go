@@ -127,5 +127,5 @@ func (s *groupStorage) Partitions() int32 {
 	if t == nil {
 		return 0
 	}
-	return int32(len(t.Partitions))
+	return int32(t.Len())
 }

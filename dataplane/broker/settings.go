@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -54,6 +55,9 @@ func (b *Broker) settingsChanged(ctx context.Context) error {
 	b.partitions.SetRecoveryThreads(now.RecoveryThreadsPerDir)
 	b.partitions.SetDeleteDelay(deleteDelay(now))
 	b.fetchers.SetThreads(now.ReplicaFetchers)
+	if slices.Contains(changed, "unclean.leader.election.enable") {
+		b.controller.ElectAgain("")
+	}
 	return b.partitions.SetCleaner(cleanerConfig(now))
 }
 

@@ -411,6 +411,11 @@ func (b *Broker) watch(ctx context.Context) error {
 func (b *Broker) configChanged(entity string) error {
 	topic, isTopic := strings.CutPrefix(entity, "topics/")
 	switch {
+	case entity == "": // anything
+		b.topics.forgetAll()
+		b.partitions.UpdateTopicConfigs()
+		b.controller.ElectAgain("")
+		return errors.Join(b.settingsChanged(b.ctx), b.loadQuotas(b.ctx))
 	case isTopic:
 		b.topics.forget(topic)
 		b.partitions.UpdateTopicConfig(topic)

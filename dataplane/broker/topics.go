@@ -87,6 +87,14 @@ func (t *topicConfigs) put(topic string, overrides map[string]string, tc partiti
 	return true
 }
 
+// forgetAll is forget for all topics.
+func (t *topicConfigs) forgetAll() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	clear(t.known)
+	t.changes++
+}
+
 // forget makes the next get read ZooKeeper again.
 func (t *topicConfigs) forget(topic string) {
 	t.mu.Lock()

@@ -30,6 +30,7 @@ import (
 type Cluster struct {
 	Dir     string
 	ZK      *zktest.Server
+	ZKs     []*zktest.Server // all of them, of an ensemble
 	Brokers []*Node
 
 	t      testing.TB
@@ -68,6 +69,9 @@ type Options struct {
 	Listeners func(id int, ports []int) []string
 	// Proxies puts a proxy between each broker and ZooKeeper.
 	Proxies bool
+	// ZooKeepers is how many servers ZooKeeper has, 1 unless set; more cannot be behind
+	// proxies.
+	ZooKeepers int
 	// Wrap puts words before the broker's command line, strace for one.
 	Wrap []string
 }
@@ -126,18 +130,23 @@ func Start(t testing.TB, o Options) *Cluster {
 	}
 	open := !strings.Contains(strings.Join(o.Listeners(0, make([]int, o.Ports)), "\n"), "SASL")
 	dir := t.TempDir()
-	zk, err := zktest.Start()
+	zks, err := zktest.StartEnsemble(max(1, o.ZooKeepers))
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(zk.Stop)
-	c := &Cluster{Dir: dir, ZK: zk, t: t, chroot: "/clusters/test"}
+	var addrs []string
+	for _, zk := range zks {
+		t.Cleanup(zk.Stop)
+		addrs = append(addrs, zk.Addr())
+	}
+	zk := zks[0]
+	c := &Cluster{Dir: dir, ZK: zk, ZKs: zks, t: t, chroot: "/clusters/test"}
 	rf := min(o.Brokers, 3)
 	for id := range o.Brokers {
 		ports := c.freePorts(o.Ports)
 		n := &Node{ID: int32(id), c: c, Addr: fmt.Sprintf("127.0.0.1:%d", ports[0]), LogDir: filepath.Join(dir, fmt.Sprintf("data-%d", id))}
 		n.Properties = filepath.Join(dir, fmt.Sprintf("broker-%d.properties", id))
-		ensemble := zk.Addr()
+		ensemble := strings.Join(addrs, ",")
 		if o.Proxies {
 			n.ZK = zktest.NewProxy(t, zk)
 			ensemble = n.ZK.Addr()

@@ -157,7 +157,7 @@ func TestCreatePartitions(t *testing.T) {
 	must(t, ctl.AwaitPartitions(c.ctx, map[string]int{"t": 6}, "t"))
 	c.locked(func() {
 		for id, f := range c.brokers {
-			if got := len(f.cache.Image().Topic("t").Partitions); got != 6 {
+			if got := f.cache.Image().Topic("t").Len(); got != 6 {
 				t.Errorf("broker %d knows %d partitions", id, got)
 			}
 		}

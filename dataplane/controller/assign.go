@@ -1,6 +1,7 @@
 package controller
 
 import (
+	"cmp"
 	"math/rand/v2"
 	"slices"
 )
@@ -14,16 +15,17 @@ type placement struct {
 // assignReplicas chooses replicas for count new partitions, the preferred
 // leader first. existing are the topic's partitions so far, whose load counts.
 //
-// For a topic without partitions the number of preferred leaders of any two
-// brokers differs by at most one, and so does the number of replicas. With
-// racks (all brokers have one) the replicas of a partition lie in as many racks
-// as possible; when racks are of unequal size that goes before evenness.
+// The number of preferred leaders of any two brokers differs by at most one, and so
+// does the number of replicas, if that held for the existing ones, all their brokers
+// live, and all were placed by this function. With racks (all brokers have one) the
+// replicas of a partition lie in as many racks as possible; when racks are of
+// unequal size, or fewer than replicas, that goes before evenness.
 func assignReplicas(rng *rand.Rand, brokers []placement, count, factor int, existing [][]int32) [][]int32 {
 	brokers = slices.Clone(brokers)
 	rng.Shuffle(len(brokers), func(i, j int) { brokers[i], brokers[j] = brokers[j], brokers[i] })
 	racks := byRack(brokers)
-	if len(racks) > 1 && len(existing) == 0 && len(racks) >= factor && sameSize(racks) {
-		return assignOverRacks(rng, racks, count, factor)
+	if len(racks) > 1 && len(racks) >= factor && sameSize(racks) {
+		return assignOverRacks(rng, racks, count, factor, existing)
 	}
 	return assignGreedily(rng, brokers, count, factor, existing, len(racks) > 1)
 }
@@ -54,44 +56,51 @@ func sameSize(racks [][]placement) bool {
 // assignOverRacks spreads over the racks first, as if each were one broker, and
 // then within each rack. Rack counts differ by at most one, and dealing them
 // out within racks of equal size keeps the brokers' counts within one.
-func assignOverRacks(rng *rand.Rand, racks [][]placement, count, factor int) [][]int32 {
+func assignOverRacks(rng *rand.Rand, racks [][]placement, count, factor int, existing [][]int32) [][]int32 {
 	units := make([]placement, len(racks))
+	rackOf := map[int32]int32{}
+	lead, load := map[int32]int{}, map[int32]int{}
 	for i := range racks {
 		units[i] = placement{id: int32(i)}
+		for _, b := range racks[i] {
+			rackOf[b.id] = int32(i)
+		}
 	}
-	parts := assignGreedily(rng, units, count, factor, nil, false)
-	leads := make([]int, len(racks)) // leaders dealt in each rack
-	load := make([][]int, len(racks))
-	for i := range racks {
-		load[i] = make([]int, len(racks[i]))
+	var before [][]int32 // existing, by racks
+	for _, rs := range existing {
+		var p []int32
+		for j, r := range rs {
+			rack, ok := rackOf[r]
+			if !ok {
+				rack = -1 // of a broker that does not live
+			}
+			p = append(p, rack)
+			load[r]++
+			if j == 0 {
+				lead[r]++
+			}
+		}
+		before = append(before, p)
 	}
+	parts := assignGreedily(rng, units, count, factor, before, false)
 	for _, p := range parts { // leaders of all partitions first
-		r := p[0]
-		k := leads[r] % len(racks[r])
-		leads[r]++
-		load[r][k]++
-		p[0] = racks[r][k].id
+		p[0] = least(racks[p[0]], func(a, b int32) int { return cmp.Or(lead[a]-lead[b], load[a]-load[b]) })
+		lead[p[0]]++
+		load[p[0]]++
 	}
 	for _, p := range parts {
 		for j := 1; j < len(p); j++ {
-			r := p[j]
-			k := leastLoaded(rng, load[r])
-			load[r][k]++
-			p[j] = racks[r][k].id
+			p[j] = least(racks[p[j]], func(a, b int32) int { return cmp.Or(load[a]-load[b], lead[b]-lead[a]) })
+			load[p[j]]++
 		}
 	}
 	return parts
 }
 
-func leastLoaded(rng *rand.Rand, load []int) int {
-	best, start := -1, rng.IntN(len(load))
-	for i := range load {
-		k := (start + i) % len(load)
-		if best < 0 || load[k] < load[best] {
-			best = k
-		}
-	}
-	return best
+// least is the broker that comes first by the comparison; the brokers of a rack are
+// in random order.
+func least(rack []placement, compare func(a, b int32) int) int32 {
+	return slices.MinFunc(rack, func(a, b placement) int { return compare(a.id, b.id) }).id
 }
 
 // assignGreedily deals the leaders out evenly and then gives each partition the
@@ -150,7 +159,7 @@ func assignGreedily(rng *rand.Rand, brokers []placement, count, factor int, exis
 			used[brokers[best].rack]++
 		}
 	}
-	level(parts, load, func(p []int, from, to int) bool {
+	level(parts, lead, load, func(p []int, from, to int) bool {
 		if !racks {
 			return true
 		}
@@ -187,7 +196,11 @@ func better(i, best, leader int, brokers []placement, load, pairs []int, used ma
 // differ by at most one or no move is allowed. Leader counts stay as they are:
 // a follower is moved, or, if the fullest broker leads all that it does not
 // share with the emptiest, the two swap a leadership for it.
-func level(parts [][]int, load []int, allowed func(p []int, from, to int) bool) {
+//
+// Among those that differ by one, the brokers with fewer leaders get fewer
+// replicas, too. They are the ones to lead the partitions by which the topic grows
+// later: were they full, leaders and replicas could not both stay even.
+func level(parts [][]int, lead, load []int, allowed func(p []int, from, to int) bool) {
 	if len(load) == 0 {
 		return
 	}
@@ -202,10 +215,18 @@ func level(parts [][]int, load []int, allowed func(p []int, from, to int) bool) 
 			}
 		}
 		if load[from]-load[to] <= 1 || !moveOne(parts, from, to, allowed) {
-			return
+			break
 		}
 		load[from]--
 		load[to]++
+	}
+	for from := range load {
+		for to := range load {
+			if load[from] > load[to] && lead[from] < lead[to] && moveOne(parts, from, to, allowed) {
+				load[from]--
+				load[to]++
+			}
+		}
 	}
 }
 

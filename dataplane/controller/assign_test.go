@@ -121,21 +121,42 @@ func TestAssignmentOverUnequalRacksUsesAsManyRacksAsItCan(t *testing.T) {
 	})
 }
 
-func TestAssignmentOfMorePartitionsKeepsLeadersEven(t *testing.T) {
+func TestAssignmentOfMorePartitionsStaysEven(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		n := rapid.IntRange(1, 12).Draw(t, "brokers")
-		factor := rapid.IntRange(1, min(n, 3)).Draw(t, "factor")
+		racks := rapid.IntRange(1, 4).Draw(t, "racks") // 1 for none
+		each := rapid.IntRange(1, 12/racks).Draw(t, "brokers a rack")
+		most := racks
+		if racks == 1 {
+			most = min(each, 4)
+		}
+		factor := rapid.IntRange(1, most).Draw(t, "factor")
 		rng := rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "seed"), 0))
 		var brokers []placement
-		for i := range n {
-			brokers = append(brokers, placement{id: int32(i)})
+		for i := range racks * each {
+			b := placement{id: int32(i)}
+			if racks > 1 {
+				b.rack = fmt.Sprint("r", i%racks)
+			}
+			brokers = append(brokers, b)
 		}
-		a := assignReplicas(rng, brokers, rapid.IntRange(1, 30).Draw(t, "before"), factor, nil)
-		more := rapid.IntRange(1, 30).Draw(t, "more")
-		b := assignReplicas(rng, brokers, more, factor, a)
-		checkDistinct(t, b, more, factor)
-		if s := spreadOf(brokers, a, b); gap(s.leads) > 1 || gap(s.total) > 2 {
-			t.Fatalf("leaders %v, replicas %v", s.leads, s.total)
+		var all [][]int32
+		for range rapid.IntRange(2, 5).Draw(t, "times") {
+			more := rapid.IntRange(1, 30).Draw(t, "more")
+			parts := assignReplicas(rng, brokers, more, factor, all)
+			checkDistinct(t, parts, more, factor)
+			all = append(all, parts...)
+			if s := spreadOf(brokers, all); gap(s.leads) > 1 || gap(s.total) > 1 {
+				t.Fatalf("leaders %v, replicas %v", s.leads, s.total)
+			}
+			for _, p := range parts {
+				seen := map[int32]bool{}
+				for _, r := range p {
+					seen[r%int32(racks)] = true
+				}
+				if racks > 1 && len(seen) != factor {
+					t.Fatalf("%v lies in %d racks", p, len(seen))
+				}
+			}
 		}
 	})
 }

@@ -30,10 +30,11 @@ func TestTopicIsServedByAllBrokersBeforeAwaitReturns(t *testing.T) {
 		for id, f := range c.brokers {
 			im := f.cache.Image()
 			topic := im.Topic("t")
-			if topic == nil || len(topic.Partitions) != 8 || topic.ID != made.TopicID || im.ControllerID != 4 || len(im.Brokers) != 4 {
+			if topic == nil || topic.Len() != 8 || topic.ID != made.TopicID || im.ControllerID != 4 || len(im.Brokers) != 4 {
 				t.Fatalf("broker %d knows %+v", id, topic)
 			}
-			for i, p := range topic.Partitions {
+			for _, p := range topic.Sorted() {
+				i := p.Index
 				if p.Leader < 0 || p.LeaderEpoch != 0 || len(p.ISR) != 3 || p.Leader != p.Replicas[0] {
 					t.Errorf("broker %d, partition %d: %+v", id, i, p)
 				}

@@ -78,15 +78,22 @@ func stateOf(c choice) coordination.PartitionState {
 
 // electOnline tries to give a leader to every partition that has none.
 func (t *term) electOnline(b *batch) error {
+	var all []*partition
+	t.st.eachPartition(func(_ *topic, p *partition) { all = append(all, p) })
+	return t.electAmong(b, all)
+}
+
+// electAmong tries to give a leader to those of the partitions that have none.
+func (t *term) electAmong(b *batch, parts []*partition) error {
 	var fresh, offline []*partition
-	t.st.eachPartition(func(_ *topic, p *partition) {
+	for _, p := range parts {
 		switch p.status {
 		case partitionNew:
 			fresh = append(fresh, p)
 		case partitionOffline:
 			offline = append(offline, p)
 		}
-	})
+	}
 	found, err := t.createStates(b, fresh)
 	if err != nil {
 		return err

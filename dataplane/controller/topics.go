@@ -102,7 +102,7 @@ func (t *term) bringUp(parts []*partition) error {
 			b.leaderAndISR(p.replicas, p, false)
 		}
 	}
-	if err := t.electOnline(b); err != nil {
+	if err := t.electAmong(b, parts); err != nil {
 		return err
 	}
 	for _, p := range parts {

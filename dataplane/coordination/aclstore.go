@@ -139,7 +139,8 @@ func pathName(enum string) string {
 var errNotification = errors.New("coordination: unreadable change notification")
 
 // ListenACLChanges calls fn for each resource whose list was written, one call
-// at a time, those still noted first; close both listeners in the end. For fn's
+// at a time, those still noted first; close both listeners in the end. When some were
+// removed before they were seen fn gets no resource: any list may have changed. For fn's
 // errors see Listen.
 func (c *Client) ListenACLChanges(ctx context.Context, fn func(r ACLResource) error) ([]*Listener, error) {
 	one := make(chan struct{}, 1) // the two listeners have a goroutine each
@@ -148,13 +149,14 @@ func (c *Client) ListenACLChanges(ctx context.Context, fn func(r ACLResource) er
 		defer func() { <-one }()
 		return fn(r)
 	}
+	missed := func() error { return call(ACLResource{}) }
 	literal, err := c.Listen(ctx, ACLChangesPath, "acl_changes_", func(data []byte) error {
 		t, name, ok := strings.Cut(string(data), ":")
 		if !ok {
 			return errNotification
 		}
 		return call(ACLResource{Type: pathName(t), Name: name})
-	})
+	}, missed)
 	if err != nil {
 		return nil, err
 	}
@@ -167,7 +169,7 @@ func (c *Client) ListenACLChanges(ctx context.Context, fn func(r ACLResource) er
 			return errNotification
 		}
 		return call(ACLResource{Type: pathName(j.Type), Name: j.Name, Prefixed: true})
-	})
+	}, missed)
 	if err != nil {
 		literal.Close()
 		return nil, err

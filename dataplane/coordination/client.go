@@ -201,7 +201,7 @@ func (c *Client) dial(ctx context.Context) (*session, error) {
 	ready := make(chan struct{}) // the callback must not run before s.conn is set
 	conn, events, err := zk.Connect(c.servers, c.cfg.SessionTimeout,
 		zk.WithLogger(zkLogger{c.log}), zk.WithLogInfo(false),
-		zk.WithHostProvider(&hosts{HostProvider: zk.NewDNSHostProvider()}), zk.WithDialer(dialer(c.cfg.SessionTimeout)),
+		zk.WithHostProvider(&hosts{HostProvider: zk.NewDNSHostProvider()}), zk.WithDialer(new(zxids).dialer(dialer(c.cfg.SessionTimeout))),
 		zk.WithEventCallback(func(ev zk.Event) {
 			<-ready
 			c.event(s, ev)

@@ -118,8 +118,8 @@ func (c *Client) ConfigEntities(ctx context.Context, kind string) ([]string, err
 // ListenConfigChanges calls fn with the path of each entity whose overrides
 // were written, in order, beginning with the notifications that are there. After
 // a session was lost it may be called again for the last ones. When a
-// notification can not be told apart (another layout), fn gets "". For its
-// errors see Listen.
+// notification can not be told apart (another layout), or some were removed before
+// they were seen, fn gets "": anything may have changed. For its errors see Listen.
 func (c *Client) ListenConfigChanges(ctx context.Context, fn func(entity string) error) (*Listener, error) {
 	return c.Listen(ctx, ConfigChangesPath, "config_change_", func(data []byte) error {
 		var j struct {
@@ -129,5 +129,5 @@ func (c *Client) ListenConfigChanges(ctx context.Context, fn func(entity string)
 			c.log.Warn("unreadable config change notification", "data", string(data))
 		}
 		return fn(j.EntityPath)
-	})
+	}, func() error { return fn("") })
 }

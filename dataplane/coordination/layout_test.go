@@ -402,6 +402,72 @@ func TestChangeThatCouldNotBeAppliedForALostSessionComesAgain(t *testing.T) {
 	}
 }
 
+// A broker that is cut off for longer than notifications live sees none of those that
+// came and went: it is told that anything may have changed.
+func TestNotificationsThatWereMissedAreNoticed(t *testing.T) {
+	t.Parallel()
+	ctx, path := testContext(t), zktest.Path()
+	writer := connect(t, Config{Connect: zktest.Shared(t).Addr() + path})
+	must(t, writer.EnsureLayout(ctx))
+	change := func(entity string) {
+		t.Helper()
+		must(t, writer.ChangeConfig(ctx, entity, to(map[string]string{"a": "1"})))
+	}
+	purge := func() {
+		t.Helper()
+		kids, err := writer.Children(ctx, ConfigChangesPath)
+		must(t, err)
+		for _, k := range kids {
+			must(t, writer.Delete(ctx, ConfigChangesPath+"/"+k, -1))
+		}
+	}
+	change("topics/gone")
+	purge()
+	change("topics/first")
+	c, p := proxied(t, path)
+	seen := make(chan string, 100)
+	fail := true
+	l, err := c.ListenConfigChanges(ctx, func(e string) error {
+		if seen <- e; e == "" && fail {
+			fail = false
+			return errors.New("once")
+		}
+		return nil
+	})
+	must(t, err)
+	defer l.Close()
+	want := func(entities ...string) {
+		t.Helper()
+		for _, e := range entities {
+			if got := recv(t, seen, e); got != e {
+				t.Fatalf("told of %q, want %q", got, e)
+			}
+		}
+	}
+	want("topics/first") // what went before is no business of one that begins
+	change("topics/live")
+	want("topics/live")
+	for _, later := range []bool{true, false} { // is there one that it still finds?
+		p.Cut()
+		change("topics/missed")
+		purge()
+		if later {
+			change("topics/later")
+		}
+		p.Heal()
+		if later {
+			want("topics/later", "", "") // again after its failure
+		} else {
+			want("")
+		}
+	}
+	change("topics/live")
+	want("topics/live")
+	purge() // of what has been seen
+	change("topics/live")
+	want("topics/live")
+}
+
 func TestACLListsAreComparedAndSet(t *testing.T) {
 	ctx := testContext(t)
 	c := connect(t, Config{Connect: zktest.Chroot(t)})
@@ -447,4 +513,60 @@ func FuzzLogDirEvent(f *testing.F) {
 			t.Errorf("%q: %d, %v", data, id, err)
 		}
 	})
+}
+
+// Many states are written in one request. What is wrong with one of them must not
+// keep the others from being written, and is told of that one.
+func TestStatesWrittenTogetherHaveErrorsOfTheirOwn(t *testing.T) {
+	t.Parallel()
+	ctx := testContext(t)
+	c := connect(t, Config{Connect: zktest.Chroot(t)})
+	must(t, c.EnsureLayout(ctx))
+	f, _, _, err := c.ElectController(ctx, 1)
+	must(t, err)
+	const count = 3*statesAtOnce + 7
+	a := TopicAssignment{ID: NewTopicID(), Partitions: map[int32][]int32{}}
+	var ws []StateWrite
+	for i := range int32(count) {
+		a.Partitions[i] = []int32{1}
+		ws = append(ws, StateWrite{TP: protocol.TopicPartition{Topic: "t", Partition: i}, State: PartitionState{Leader: 1, ISR: []int32{1}}})
+	}
+	must(t, c.CreateTopic(ctx, f, "t", a, nil))
+	early, late := 3, count-1
+	for _, i := range []int{early, late} {
+		_, err := c.CreateStates(ctx, f, slices.Clone(ws[i:i+1]))
+		must(t, err)
+	}
+	check := func(what string, errs []error, want map[int]error) {
+		t.Helper()
+		for i, err := range errs {
+			if !errors.Is(err, want[i]) || err != nil && want[i] == nil {
+				t.Errorf("%s %d: %v, want %v", what, i, err, want[i])
+			}
+		}
+	}
+	errs, err := c.CreateStates(ctx, f, ws)
+	must(t, err)
+	check("create", errs, map[int]error{early: ErrNodeExists, late: ErrNodeExists})
+	for i := range ws {
+		ws[i].State.Leader, ws[i].State.LeaderEpoch = -1, 1
+	}
+	ws[0].State.Version, ws[statesAtOnce].State.Version, ws[late].TP.Partition = 9, 9, count
+	errs, err = c.UpdateStates(ctx, f, ws)
+	must(t, err)
+	check("update", errs, map[int]error{0: ErrBadVersion, statesAtOnce: ErrBadVersion, late: ErrNoNode})
+	for i, w := range ws {
+		if errs[i] != nil {
+			continue
+		}
+		if s, err := c.PartitionState(ctx, w.TP); err != nil || s.Leader != -1 || s.Version != 1 || w.State.Version != 1 {
+			t.Fatalf("%d: %+v, version told %d, %v", i, s, w.State.Version, err)
+		}
+	}
+	must(t, c.ResignController(ctx, f))
+	_, _, _, err = c.ElectController(ctx, 2)
+	must(t, err)
+	if _, err := c.UpdateStates(ctx, f, ws); !errors.Is(err, ErrControllerMoved) {
+		t.Errorf("a former controller's writes: %v", err)
+	}
 }

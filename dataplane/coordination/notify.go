@@ -34,12 +34,15 @@ type Listener struct {
 	c            *Client
 	path, prefix string
 	fn           func(data []byte) error
+	missed       func() error
 	unwatch      func()
 	cancel       context.CancelFunc
 	wake         chan struct{}
 	done         chan struct{}
 	once         sync.Once
-	last         int64 // highest number handled; the loop's
+	last         int64 // highest number handled; the loop's, as are those below
+	began        bool  // the children that were there at first have been handled
+	gap          bool  // some were removed before they were seen
 }
 
 // Listen calls fn, from one goroutine, with the content of each child
@@ -49,11 +52,15 @@ type Listener struct {
 // fn usually reads what has changed. If it fails with ErrExpired it is called
 // again for the same child, under the next session; any other error is logged,
 // and the child counts as handled.
-func (c *Client) Listen(ctx context.Context, path, prefix string, fn func(data []byte) error) (*Listener, error) {
+//
+// missed is called when children have come and gone unseen, as for a broker that was
+// cut off from ZooKeeper for longer than they live: whatever they told of may have
+// changed. It is repeated until it succeeds.
+func (c *Client) Listen(ctx context.Context, path, prefix string, fn func(data []byte) error, missed func() error) (*Listener, error) {
 	if err := c.EnsurePath(ctx, path); err != nil {
 		return nil, err
 	}
-	l := &Listener{c: c, path: path, prefix: prefix, fn: fn, wake: make(chan struct{}, 1), done: make(chan struct{}), last: -1}
+	l := &Listener{c: c, path: path, prefix: prefix, fn: fn, missed: missed, wake: make(chan struct{}, 1), done: make(chan struct{}), last: -1}
 	l.unwatch = c.WatchChildren(path, func() {
 		select {
 		case l.wake <- struct{}{}:
@@ -99,7 +106,7 @@ func (l *Listener) run(ctx context.Context) {
 }
 
 func (l *Listener) process(ctx context.Context) error {
-	names, err := l.c.Children(ctx, l.path)
+	list, err := l.c.children(ctx, l.path)
 	if err != nil {
 		return err
 	}
@@ -108,7 +115,7 @@ func (l *Listener) process(ctx context.Context) error {
 		name string
 	}
 	var kids []child
-	for _, name := range names {
+	for _, name := range list.names {
 		n, err := strconv.ParseInt(strings.TrimPrefix(name, l.prefix), 10, 64)
 		if err == nil && strings.HasPrefix(name, l.prefix) {
 			kids = append(kids, child{n, name})
@@ -129,6 +136,7 @@ func (l *Listener) process(ctx context.Context) error {
 			} else if err != nil {
 				l.c.log.Error("a notified change could not be applied", "path", l.path, "child", k.name, "err", err)
 			}
+			l.skip(k.n)
 			l.last = k.n
 		} else if time.Since(time.UnixMilli(st.Ctime)) > notificationLife {
 			if err := l.c.Delete(ctx, l.path+"/"+k.name, -1); err != nil {
@@ -136,5 +144,22 @@ func (l *Listener) process(ctx context.Context) error {
 			}
 		}
 	}
+	// Children are numbered by how many there have ever been, which is half of what
+	// was made and removed and what is there.
+	l.skip((int64(list.stat.Cversion) + int64(list.stat.NumChildren)) / 2)
+	l.began = true
+	if l.gap {
+		l.c.log.Warn("notifications were removed before they were seen; everything is read anew", "path", l.path)
+		if err := l.missed(); err != nil {
+			return err
+		}
+		l.gap = false
+	}
 	return nil
+}
+
+// skip comes to number n: what lies before it and was not handled is gone.
+func (l *Listener) skip(n int64) {
+	l.gap = l.gap || l.began && n > l.last+1
+	l.last = max(l.last, n-1)
 }

@@ -93,20 +93,30 @@ func (c *Client) Exists(ctx context.Context, path string) (*Stat, error) {
 // ErrNoNode when the znode is missing, in which case the children watch is not
 // armed. Otherwise it is.
 func (c *Client) Children(ctx context.Context, path string) ([]string, error) {
+	l, err := c.children(ctx, path)
+	return l.names, err
+}
+
+type childList struct {
+	names []string
+	stat  *zk.Stat
+}
+
+func (c *Client) children(ctx context.Context, path string) (childList, error) {
 	p, k := c.full(path), watchKey{path, watchChildren}
 	armed := c.watches.arm(k)
-	names, err := do(ctx, c, func(z *zk.Conn) ([]string, error) {
+	l, err := do(ctx, c, func(z *zk.Conn) (childList, error) {
 		if armed {
-			names, _, _, err := z.ChildrenW(p)
-			return names, err
+			names, st, _, err := z.ChildrenW(p)
+			return childList{names, st}, err
 		}
-		names, _, err := z.Children(p)
-		return names, err
+		names, st, err := z.Children(p)
+		return childList{names, st}, err
 	})
 	if err != nil && armed {
 		c.watches.disarm(k)
 	}
-	return names, err
+	return l, err
 }
 
 // Create makes a persistent znode, whose parent must exist.

@@ -314,41 +314,72 @@ func (c *Client) CreateStates(ctx context.Context, f Fence, ws []StateWrite) ([]
 	if err != nil {
 		return nil, err
 	}
-	return c.each(ctx, ws, func(ctx context.Context, w *StateWrite) error {
-		_, err := c.Fenced(ctx, f, CreateOp(partitionPath(w.TP), nil), CreateOp(StatePath(w.TP), EncodeState(w.State)))
+	return c.writeStates(ctx, f, ws, func(w *StateWrite) []Op {
+		return []Op{CreateOp(partitionPath(w.TP), nil), CreateOp(StatePath(w.TP), EncodeState(w.State))}
+	}, func(ctx context.Context, w *StateWrite, ops []Op) error {
+		_, err := c.Fenced(ctx, f, ops...)
 		if errors.Is(err, ErrNodeExists) { // the folder may be there without the state
-			_, err = c.Fenced(ctx, f, CreateOp(StatePath(w.TP), EncodeState(w.State)))
+			_, err = c.Fenced(ctx, f, ops[1])
 		}
 		w.State.Version = 0
 		return err
-	})
+	}, func(w *StateWrite, _ []*Stat) { w.State.Version = 0 })
 }
 
 // UpdateStates writes new states; each w.State.Version becomes the new one on
 // success. The errors are as with CreateStates, ErrBadVersion among them.
 func (c *Client) UpdateStates(ctx context.Context, f Fence, ws []StateWrite) ([]error, error) {
-	return c.each(ctx, ws, func(ctx context.Context, w *StateWrite) error {
-		stats, err := c.Fenced(ctx, f, SetOp(StatePath(w.TP), EncodeState(w.State), w.State.Version))
+	written := func(w *StateWrite, stats []*Stat) { w.State.Version = stats[0].Version }
+	return c.writeStates(ctx, f, ws, func(w *StateWrite) []Op {
+		return []Op{SetOp(StatePath(w.TP), EncodeState(w.State), w.State.Version)}
+	}, func(ctx context.Context, w *StateWrite, ops []Op) error {
+		stats, err := c.Fenced(ctx, f, ops...)
 		if err == nil {
-			w.State.Version = stats[0].Version
+			written(w, stats)
 		}
 		return err
-	})
+	}, written)
 }
 
-// each runs a write for each partition and sorts its errors: those of the one
-// partition, and those that end everything.
-func (c *Client) each(ctx context.Context, ws []StateWrite, write func(context.Context, *StateWrite) error) ([]error, error) {
+// statesAtOnce is how many states one request to ZooKeeper writes: some 20 KB of the 1 MB
+// that it may have.
+const statesAtOnce = 50
+
+// writeStates makes all of ops' writes, many in one request. Where one of those cannot be
+// done none of its request is, and one writes each by itself. The errors are
+// sorted: those of the one partition, and those that end everything.
+func (c *Client) writeStates(ctx context.Context, f Fence, ws []StateWrite, ops func(*StateWrite) []Op,
+	one func(context.Context, *StateWrite, []Op) error, written func(*StateWrite, []*Stat)) ([]error, error) {
 	errs := make([]error, len(ws))
-	err := parallel(ctx, len(ws), func(ctx context.Context, i int) error {
-		err := write(ctx, &ws[i])
-		switch {
-		case errors.Is(err, ErrNodeExists), errors.Is(err, ErrNoNode), errors.Is(err, ErrBadVersion):
-			errs[i] = err
+	err := parallel(ctx, (len(ws)+statesAtOnce-1)/statesAtOnce, func(ctx context.Context, i int) error {
+		first := i * statesAtOnce
+		some := ws[first:min(first+statesAtOnce, len(ws))]
+		var all []Op
+		for j := range some {
+			all = append(all, ops(&some[j])...)
+		}
+		stats, err := c.Fenced(ctx, f, all...)
+		if err == nil {
+			each := len(all) / len(some)
+			for j := range some {
+				written(&some[j], stats[j*each:(j+1)*each])
+			}
 			return nil
-		default:
+		}
+		var me *MultiError
+		if !errors.As(err, &me) {
 			return err
 		}
+		for j := range some {
+			err := one(ctx, &some[j], ops(&some[j]))
+			switch {
+			case errors.Is(err, ErrNodeExists), errors.Is(err, ErrNoNode), errors.Is(err, ErrBadVersion):
+				errs[first+j] = err
+			case err != nil:
+				return err
+			}
+		}
+		return nil
 	})
 	return errs, err
 }

@@ -2,7 +2,6 @@ package handler
 
 import (
 	"context"
-	"maps"
 	"slices"
 	"time"
 
@@ -64,9 +63,9 @@ func (h *Handler) metadata(r *listener.Request) {
 
 	resp.Topics = []kmsg.MetadataResponseTopic{}
 	if req.Topics == nil || (req.Version == 0 && len(req.Topics) == 0) {
-		for _, name := range slices.Sorted(maps.Keys(image.Topics)) {
-			if h.authorize(r, kmsg.ACLOperationDescribe, kmsg.ACLResourceTypeTopic, name) {
-				resp.Topics = append(resp.Topics, h.describeTopic(r, image, name, req))
+		for t := range image.Topics() {
+			if h.authorize(r, kmsg.ACLOperationDescribe, kmsg.ACLResourceTypeTopic, t.Name) {
+				resp.Topics = append(resp.Topics, h.describeTopic(r, image, t.Name, req))
 			}
 		}
 		r.Reply(resp)
@@ -131,6 +130,7 @@ func (h *Handler) describeTopic(r *listener.Request, image *metadata.Image, name
 	if req.Version >= 8 && req.IncludeTopicAuthorizedOperations {
 		rt.AuthorizedOperations = h.authorizedOperations(r, kmsg.ACLResourceTypeTopic, name)
 	}
+	rt.Partitions = make([]kmsg.MetadataResponseTopicPartition, 0, t.Len())
 	for _, p := range t.Sorted() {
 		rp := kmsg.NewMetadataResponseTopicPartition()
 		rp.Partition, rp.Leader, rp.LeaderEpoch = p.Index, p.Leader, p.LeaderEpoch

@@ -1,7 +1,6 @@
 package handler
 
 import (
-	"maps"
 	"slices"
 
 	"github.com/twmb/franz-go/pkg/kerr"
@@ -45,7 +44,9 @@ func (h *Handler) describeTopicPartitions(r *listener.Request) {
 	image := h.Metadata.Image()
 	all := len(names) == 0
 	if all {
-		names = slices.Sorted(maps.Keys(image.Topics))
+		for t := range image.Topics() {
+			names = append(names, t.Name)
+		}
 	}
 	var denied []kmsg.DescribeTopicPartitionsResponseTopic
 	room := int(max(1, min(req.ResponsePartitionLimit, int32(h.Broker().MaxPartitionsDescribed))))

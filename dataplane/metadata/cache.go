@@ -2,10 +2,10 @@ package metadata
 
 import (
 	"context"
-	"maps"
 	"sync"
 	"sync/atomic"
 
+	"github.com/tidwall/btree"
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
@@ -23,7 +23,7 @@ type Cache struct {
 // NewCache starts with an empty image: no broker, no topic, controller -1.
 func NewCache(clusterID string) *Cache {
 	c := &Cache{changed: make(chan struct{})}
-	c.cur.Store(&Image{ClusterID: clusterID, ControllerID: -1, Brokers: map[int32]*Broker{}, Topics: map[string]*Topic{}, names: map[protocol.UUID]string{}})
+	c.cur.Store(&Image{ClusterID: clusterID, ControllerID: -1, Brokers: map[int32]*Broker{}, topics: &btree.Map[string, *Topic]{}, names: &btree.Map[string, string]{}})
 	return c
 }
 
@@ -55,13 +55,13 @@ func (c *Cache) Apply(req *kmsg.UpdateMetadataRequest) (Delta, error) {
 		ControllerID:    req.ControllerID,
 		ControllerEpoch: req.ControllerEpoch,
 		Brokers:         brokersOf(req),
-		Topics:          cur.Topics,
+		topics:          cur.topics,
 		names:           cur.names,
 	}
 	var d Delta
 	topics := topicStatesOf(req)
 	if len(topics) > 0 {
-		next.Topics, next.names = maps.Clone(cur.Topics), maps.Clone(cur.names)
+		next.topics, next.names = cur.topics.Copy(), cur.names.Copy()
 		fresh := map[string]bool{} // topics that are already a private copy
 		for i := range topics {
 			next.merge(&topics[i], fresh, &d)
@@ -73,18 +73,18 @@ func (c *Cache) Apply(req *kmsg.UpdateMetadataRequest) (Delta, error) {
 
 // merge puts one topic's new partition states into the image.
 func (im *Image) merge(ts *kmsg.UpdateMetadataRequestTopicState, fresh map[string]bool, d *Delta) {
-	t := im.Topics[ts.Topic]
+	t := im.Topic(ts.Topic)
 	if t != nil && ts.TopicID != (protocol.UUID{}) && t.ID != (protocol.UUID{}) && t.ID != ts.TopicID {
 		// Deleted and created again between two updates that we saw: nothing of
 		// the old topic may shine through, least of all its leader epochs.
-		delete(im.names, t.ID)
+		im.names.Delete(string(t.ID[:]))
 		t = nil
 	}
 	switch {
 	case t == nil:
-		t = &Topic{Name: ts.Topic, ID: ts.TopicID, Partitions: map[int32]*Partition{}}
+		t = &Topic{Name: ts.Topic, ID: ts.TopicID, parts: &btree.Map[int32, *Partition]{}}
 	case !fresh[ts.Topic]:
-		t = &Topic{Name: t.Name, ID: t.ID, Partitions: maps.Clone(t.Partitions)}
+		t = &Topic{Name: t.Name, ID: t.ID, parts: t.parts.Copy()}
 		if ts.TopicID != (protocol.UUID{}) {
 			t.ID = ts.TopicID
 		}
@@ -94,21 +94,21 @@ func (im *Image) merge(ts *kmsg.UpdateMetadataRequestTopicState, fresh map[strin
 		p := &ts.PartitionStates[i]
 		tp := protocol.TopicPartition{Topic: ts.Topic, Partition: p.Partition}
 		if p.Leader == leaderDuringDelete {
-			delete(t.Partitions, p.Partition)
+			t.parts.Delete(p.Partition)
 			d.Deleted = append(d.Deleted, tp)
 			continue
 		}
-		t.Partitions[p.Partition] = partitionOf(p)
+		t.parts.Set(p.Partition, partitionOf(p))
 		d.Changed = append(d.Changed, tp)
 	}
-	if len(t.Partitions) == 0 {
-		delete(im.Topics, ts.Topic)
-		delete(im.names, t.ID)
+	if t.Len() == 0 {
+		im.topics.Delete(ts.Topic)
+		im.names.Delete(string(t.ID[:]))
 		return
 	}
-	im.Topics[ts.Topic] = t
+	im.topics.Set(ts.Topic, t)
 	if t.ID != (protocol.UUID{}) {
-		im.names[t.ID] = ts.Topic
+		im.names.Set(string(t.ID[:]), ts.Topic)
 	}
 }
 
@@ -198,11 +198,11 @@ func (c *Cache) Await(ctx context.Context, cond func(*Image) bool) error {
 // partitions, each with a leader, or ctx ends.
 func (c *Cache) AwaitTopic(ctx context.Context, topic string, partitions int) error {
 	return c.Await(ctx, func(im *Image) bool {
-		t := im.Topics[topic]
-		if t == nil || len(t.Partitions) < partitions {
+		t := im.Topic(topic)
+		if t == nil || t.Len() < partitions {
 			return false
 		}
-		for _, p := range t.Partitions {
+		for _, p := range t.Sorted() {
 			if p.Leader < 0 {
 				return false
 			}

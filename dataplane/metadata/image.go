@@ -8,9 +8,12 @@
 package metadata
 
 import (
+	"iter"
 	"maps"
 	"slices"
 	"strings"
+
+	"github.com/tidwall/btree"
 
 	"penstock/dataplane/protocol"
 )
@@ -62,47 +65,61 @@ type Partition struct {
 
 // Topic is a topic with the partitions that the controller has announced.
 type Topic struct {
-	Name       string
-	ID         protocol.UUID // zero when the controller sent none (UpdateMetadata before v7)
-	Partitions map[int32]*Partition
+	Name string
+	ID   protocol.UUID // zero when the controller sent none (UpdateMetadata before v7)
+
+	parts *btree.Map[int32, *Partition]
 }
+
+// Partition returns the partition of that index, or nil.
+func (t *Topic) Partition(index int32) *Partition {
+	p, _ := t.parts.Get(index)
+	return p
+}
+
+// Len is the number of partitions.
+func (t *Topic) Len() int { return t.parts.Len() }
 
 // Sorted lists the partitions by index.
-func (t *Topic) Sorted() []*Partition {
-	ps := make([]*Partition, 0, len(t.Partitions))
-	for _, i := range slices.Sorted(maps.Keys(t.Partitions)) {
-		ps = append(ps, t.Partitions[i])
-	}
-	return ps
-}
+func (t *Topic) Sorted() []*Partition { return t.parts.Values() }
 
 // Image is one consistent view. All that hangs below it is shared and must not
-// be changed.
+// be changed. The next image shares with it whatever the update does not touch,
+// down to parts of the maps of topics and of a topic's partitions: these are trees
+// whose copies share their nodes, so that an update costs what it changes,
+// however large the cluster is.
 type Image struct {
 	ClusterID       string
 	ControllerID    int32 // -1 when not known
 	ControllerEpoch int32 // 0 before the first update
 	Brokers         map[int32]*Broker
-	Topics          map[string]*Topic
 
-	names map[protocol.UUID]string
+	topics *btree.Map[string, *Topic]
+	names  *btree.Map[string, string] // by topic id
 }
 
 // Alive says whether the broker is registered, going by the last update.
 func (im *Image) Alive(id int32) bool { return im.Brokers[id] != nil }
 
 // Topic returns the topic of that name, or nil.
-func (im *Image) Topic(name string) *Topic { return im.Topics[name] }
+func (im *Image) Topic(name string) *Topic {
+	t, _ := im.topics.Get(name)
+	return t
+}
+
+// Topics goes through all topics by name.
+func (im *Image) Topics() iter.Seq[*Topic] {
+	return func(yield func(*Topic) bool) {
+		im.topics.Scan(func(_ string, t *Topic) bool { return yield(t) })
+	}
+}
 
 // TopicName maps a topic id to its name.
-func (im *Image) TopicName(id protocol.UUID) (string, bool) {
-	n, ok := im.names[id]
-	return n, ok
-}
+func (im *Image) TopicName(id protocol.UUID) (string, bool) { return im.names.Get(string(id[:])) }
 
 // TopicID maps a topic name to its id; false when the topic or its id is unknown.
 func (im *Image) TopicID(name string) (protocol.UUID, bool) {
-	t := im.Topics[name]
+	t := im.Topic(name)
 	if t == nil || t.ID == (protocol.UUID{}) {
 		return protocol.UUID{}, false
 	}
@@ -111,8 +128,8 @@ func (im *Image) TopicID(name string) (protocol.UUID, bool) {
 
 // Partition returns the partition, or nil.
 func (im *Image) Partition(topic string, index int32) *Partition {
-	if t := im.Topics[topic]; t != nil {
-		return t.Partitions[index]
+	if t := im.Topic(topic); t != nil {
+		return t.Partition(index)
 	}
 	return nil
 }

@@ -223,9 +223,9 @@ func FuzzApply(f *testing.F) {
 		if _, err := c.Apply(req); err != nil {
 			return
 		}
-		for name, topic := range c.Image().Topics {
-			if topic.Name != name || len(topic.Sorted()) == 0 {
-				t.Fatalf("topic %q: %+v", name, topic)
+		for topic := range c.Image().Topics() {
+			if c.Image().Topic(topic.Name) != topic || topic.Len() == 0 {
+				t.Fatalf("%+v", topic)
 			}
 			for _, p := range topic.Sorted() {
 				if p.Leader < -1 || p.LeaderEpoch < -1 {

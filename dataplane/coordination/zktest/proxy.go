@@ -21,6 +21,12 @@ type Proxy struct {
 	conns  map[net.Conn]struct{}
 	down   bool
 	closed bool
+	hold   int32         // opcode of the requests that are kept from the server, 0 for none
+	pass   int           // of them that go through first
+	held   chan struct{} // closed by the first of them
+	lose   int32         // opcode of the request whose reply is lost, 0 for none
+	losing int32         // its xid, once it is on its way
+	lost   chan struct{} // closed when it is lost
 	id     int64
 	passwd []byte
 	left   int           // transactions until the cut; 0: no cut
@@ -112,9 +118,67 @@ func (p *Proxy) answered(b []byte) bool {
 	return !due
 }
 
+// Hold keeps requests with that opcode from the server, after so many of them and until
+// Drop. What comes behind them goes through. The channel is closed by the first of them.
+func (p *Proxy) Hold(opcode int32, after int) <-chan struct{} {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.hold, p.pass, p.held = opcode, after, make(chan struct{})
+	return p.held
+}
+
+// LoseReply lets the next request with that opcode reach the server, and breaks the
+// connection in place of its reply. The channel is closed then.
+func (p *Proxy) LoseReply(opcode int32) <-chan struct{} {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.lose, p.losing, p.lost = opcode, 0, make(chan struct{})
+	return p.lost
+}
+
+// loses says that a reply is to be lost.
+func (p *Proxy) loses(b []byte) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.losing == 0 || int32(binary.BigEndian.Uint32(b)) != p.losing {
+		return false
+	}
+	p.losing = 0
+	close(p.lost)
+	return true
+}
+
+// holds says that a packet is to be kept from the server.
+func (p *Proxy) holds(b []byte) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if len(b) < 8 {
+		return false
+	}
+	op := int32(binary.BigEndian.Uint32(b[4:]))
+	if p.lose != 0 && op == p.lose {
+		p.lose, p.losing = 0, int32(binary.BigEndian.Uint32(b))
+	}
+	if p.hold == 0 || op != p.hold {
+		return false
+	}
+	if p.pass > 0 {
+		p.pass--
+		return false
+	}
+	if p.held != nil {
+		close(p.held)
+		p.held = nil
+	}
+	return true
+}
+
 // Drop cuts the connections that are open; the client may connect again.
 func (p *Proxy) Drop() {
 	p.Cut()
+	p.mu.Lock()
+	p.hold = 0
+	p.mu.Unlock()
 	p.Heal()
 }
 
@@ -125,10 +189,19 @@ func (p *Proxy) Expire(t testing.TB) {
 	p.mu.Lock()
 	id, passwd := p.id, p.passwd
 	p.mu.Unlock()
-	if err := closeSession(p.target, id, passwd); err != nil {
+	err := closeSession(p.target, id, passwd)
+	for try := 0; err != nil && !errors.Is(err, errOver) && try < 10; try++ {
+		// The client was just connecting, and has taken its session back.
+		if err = closeSession(p.target, id, passwd); errors.Is(err, errOver) {
+			return
+		}
+	}
+	if err != nil {
 		t.Fatalf("expire session %#x: %v", id, err)
 	}
 }
+
+var errOver = errors.New("the session was over already")
 
 func (p *Proxy) accept() {
 	defer p.wg.Done()
@@ -176,7 +249,7 @@ func (p *Proxy) serve(c net.Conn) {
 	up := make(chan struct{})
 	go func() {
 		defer close(up)
-		relay(s, c, func(b []byte) bool { p.asked(b); return true })
+		p.forward(s, c)
 		s.Close()
 	}()
 	// The server's first packet grants the session: its id and password.
@@ -185,19 +258,31 @@ func (p *Proxy) serve(c net.Conn) {
 		p.id = int64(binary.BigEndian.Uint64(b[8:]))
 		p.passwd = append([]byte(nil), b[20:36]...)
 		p.mu.Unlock()
-		if writePacket(c, b) == nil {
-			relay(c, s, p.answered)
+		for err == nil && writePacket(c, b) == nil {
+			if b, err = readPacket(s); err == nil && (p.loses(b) || !p.answered(b)) {
+				break
+			}
 		}
 	}
 	c.Close()
 	<-up
 }
 
-// relay passes packets on until one may not pass or the connection ends.
-func relay(to, from net.Conn, pass func([]byte) bool) {
-	for {
-		b, err := readPacket(from)
-		if err != nil || !pass(b) || writePacket(to, b) != nil {
+// forward passes the client's packets on, of which the first asks for a session and
+// is no request.
+func (p *Proxy) forward(s, c net.Conn) {
+	for first := true; ; first = false {
+		b, err := readPacket(c)
+		if err != nil {
+			return
+		}
+		if !first {
+			p.asked(b)
+			if p.holds(b) {
+				continue
+			}
+		}
+		if writePacket(s, b) != nil {
 			return
 		}
 	}
@@ -244,7 +329,7 @@ func closeSession(addr string, id int64, passwd []byte) error {
 		return err
 	}
 	if len(granted) < 16 || int64(binary.BigEndian.Uint64(granted[8:])) != id {
-		return errors.New("the session was over already")
+		return errOver
 	}
 	req := binary.BigEndian.AppendUint32(nil, 1)                    // xid
 	req = binary.BigEndian.AppendUint32(req, uint32(0xffffffff-10)) // opcode -11: close

@@ -32,13 +32,15 @@ var classPath = []string{
 	"snappy-java.jar", "netty-handler.jar", "netty-common.jar",
 }
 
-// Server is a standalone ZooKeeper on the loopback address.
+// Server is a ZooKeeper on the loopback address, standalone or one of an ensemble.
 type Server struct {
 	dir   string
 	ports ports.Pool
 	port  int
 	cmd   *exec.Cmd
 	log   *os.File
+
+	members string // the ensemble's lines of the configuration, of one that is in an ensemble
 }
 
 // Start runs a server with an empty data folder.
@@ -61,6 +63,71 @@ func Start() (*Server, error) {
 	}
 	return s, nil
 }
+
+// StartEnsemble runs that many servers as one ensemble.
+func StartEnsemble(n int) ([]*Server, error) {
+	if n == 1 {
+		s, err := Start()
+		return []*Server{s}, err
+	}
+	if err := installed(); err != nil {
+		return nil, err
+	}
+	all := make([]*Server, n)
+	stop := func() {
+		for _, s := range all {
+			if s != nil {
+				s.Stop()
+			}
+		}
+	}
+	members := "initLimit=50\nsyncLimit=5\n"
+	for i := range all {
+		dir, err := os.MkdirTemp("", "zktest-")
+		if err != nil {
+			stop()
+			return nil, err
+		}
+		s := &Server{dir: dir}
+		all[i] = s
+		var peers [2]int
+		for j := range peers {
+			if peers[j], err = s.ports.Any(); err != nil {
+				stop()
+				return nil, err
+			}
+		}
+		if s.port, err = s.ports.Any(); err == nil {
+			err = os.Mkdir(filepath.Join(dir, "data"), 0o700)
+		}
+		if err == nil {
+			err = os.WriteFile(filepath.Join(dir, "data", "myid"), fmt.Appendln(nil, i+1), 0o600)
+		}
+		if err != nil {
+			stop()
+			return nil, err
+		}
+		members += fmt.Sprintf("server.%d=127.0.0.1:%d:%d\n", i+1, peers[0], peers[1])
+	}
+	errs := make([]error, n)
+	var wg sync.WaitGroup
+	for i, s := range all {
+		s.members = members
+		wg.Go(func() { errs[i] = s.Up() }) // none serves before most are there
+	}
+	wg.Wait()
+	if err := errors.Join(errs...); err != nil {
+		stop()
+		return nil, err
+	}
+	return all, nil
+}
+
+// Freeze stops the server's process without ending it, until Thaw.
+func (s *Server) Freeze() { s.cmd.Process.Signal(syscall.SIGSTOP) }
+
+// Thaw lets a frozen server go on.
+func (s *Server) Thaw() { s.cmd.Process.Signal(syscall.SIGCONT) }
 
 func installed() error {
 	if _, err := exec.LookPath("java"); err != nil {
@@ -86,7 +153,7 @@ admin.enableServer=false
 4lw.commands.whitelist=*
 minSessionTimeout=200
 maxSessionTimeout=120000
-`, filepath.Join(s.dir, "data"), s.port)
+%s`, filepath.Join(s.dir, "data"), s.port, s.members)
 	if err := os.WriteFile(conf, []byte(text), 0o600); err != nil {
 		return err
 	}
