@@ -17,6 +17,7 @@ import (
 	"penstock/dataplane/config"
 	"penstock/dataplane/controller"
 	"penstock/dataplane/coordination"
+	"penstock/dataplane/coordination/zksession"
 	"penstock/dataplane/group"
 	"penstock/dataplane/handler"
 	"penstock/dataplane/listener"
@@ -42,6 +43,7 @@ type Broker struct {
 	offlineDirs []partition.OfflineDir // could not be opened
 	notifying   sync.WaitGroup         // of failed folders
 	homeless    atomic.Bool            // the last folder has failed
+	session     *zksession.Box         // where a supervisor finds the session; nil without one
 	zk          *coordination.Client
 	epoch       atomic.Int64 // czxid of our registration, -1 before it
 	metadata    *metadata.Cache

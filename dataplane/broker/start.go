@@ -18,6 +18,7 @@ import (
 	"penstock/dataplane/config"
 	"penstock/dataplane/controller"
 	"penstock/dataplane/coordination"
+	"penstock/dataplane/coordination/zksession"
 	"penstock/dataplane/fetchsession"
 	"penstock/dataplane/group"
 	"penstock/dataplane/handler"
@@ -36,12 +37,13 @@ var ErrStopped = errors.New("the start was called off")
 
 // Start brings a broker up and returns when it serves. ctx bounds the start
 // only. On an error everything started is stopped again; once ctx has ended and
-// that went well the error is ErrStopped.
-func Start(ctx context.Context, cfg *config.Broker, log *slog.Logger) (_ *Broker, err error) {
+// that went well the error is ErrStopped. box, which may be nil, is where a parent
+// process finds the ZooKeeper session, to end it should this process die.
+func Start(ctx context.Context, cfg *config.Broker, log *slog.Logger, box *zksession.Box) (_ *Broker, err error) {
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
 	}
-	b := &Broker{cfg: cfg, log: log.With("broker", cfg.ID), failed: make(chan error, 1)}
+	b := &Broker{cfg: cfg, log: log.With("broker", cfg.ID), session: box, failed: make(chan error, 1)}
 	b.epoch.Store(-1)
 	b.ctx, b.cancel = context.WithCancel(context.Background())
 	b.onStop("background work", func(context.Context) error {
@@ -139,7 +141,7 @@ func (b *Broker) connect(ctx context.Context) error {
 	defer cancel()
 	zk, err := coordination.Connect(ctx, coordination.Config{
 		Connect: b.cfg.ZooKeeperConnect, SessionTimeout: b.cfg.ZooKeeperSessionTimeout,
-		Digest: b.cfg.ZooKeeperDigest, SetACL: b.cfg.ZooKeeperSetACL, Logger: b.log,
+		Digest: b.cfg.ZooKeeperDigest, SetACL: b.cfg.ZooKeeperSetACL, Box: b.session, Logger: b.log,
 	})
 	if err != nil {
 		return err
