@@ -30,6 +30,7 @@ type thread struct {
 	cancelFetch context.CancelFunc
 	interrupt   *time.Timer
 	interrupted bool
+	added       bool // a partition since the batch of that fetch was put together
 
 	// Below is the run goroutine's own.
 	conn     Conn
@@ -63,8 +64,9 @@ func (t *thread) add(tp protocol.TopicPartition, target partition.FetchTarget) {
 	if target.Addr != "" {
 		t.addr = target.Addr
 	}
-	if t.cancelFetch != nil && t.interrupt == nil {
-		t.interrupt = time.AfterFunc(patience, t.cutShort)
+	t.added = true
+	if t.cancelFetch != nil {
+		t.interruptSoon()
 	}
 	t.mu.Unlock()
 	t.signal()
@@ -75,6 +77,13 @@ func (t *thread) add(tp protocol.TopicPartition, target partition.FetchTarget) {
 // after a creation or a fail-over would wait as long. Partitions that come
 // together share one interruption.
 const patience = 5 * time.Millisecond
+
+// interruptSoon is called with mu held.
+func (t *thread) interruptSoon() {
+	if t.interrupt == nil {
+		t.interrupt = time.AfterFunc(patience, t.cutShort)
+	}
+}
 
 // cutShort gives up the fetch under way, with its connection: its reply could
 // come at any later time. What it may have brought is fetched again.
@@ -94,6 +103,9 @@ func (t *thread) fetch(req kmsg.Request) (frame *peer.Frame, interrupted bool, e
 	defer cancel()
 	t.mu.Lock()
 	t.cancelFetch = cancel
+	if t.added { // while we connected, say
+		t.interruptSoon()
+	}
 	t.mu.Unlock()
 	frame, err = t.conn.DoFrame(ctx, req)
 	t.mu.Lock()
@@ -158,6 +170,7 @@ func (t *thread) run() {
 func (t *thread) ready(now time.Time) (batch []*copying, next time.Time) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	t.added = false
 	for _, c := range t.order {
 		if !c.notUntil.After(now) {
 			batch = append(batch, c)
