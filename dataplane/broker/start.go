@@ -10,7 +10,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"penstock/dataplane/admission"
@@ -340,6 +339,7 @@ func (b *Broker) serve(context.Context) error {
 		Controller: b.controller, Quotas: b.quotas, Store: store{b.zk}, ACLs: b.acls,
 		SASL:        func(l string) *auth.Server { return b.logins[l] },
 		EnsureTopic: b.ensureTopic, NextProducerID: ids.take, BrokerEpoch: b.epoch.Load, Logger: b.log,
+		SendAway: b.farewell.sendAway,
 	}
 	if b.meter != nil {
 		d.Fetched = b.meter.Fetched
@@ -447,16 +447,4 @@ func (b *Broker) join(ctx context.Context) error {
 		})
 	}
 	return nil
-}
-
-func (b *Broker) askShutDown(ctx context.Context) (left int, err error) {
-	req := kmsg.NewPtrControlledShutdownRequest()
-	req.SetVersion(3)
-	req.BrokerID, req.BrokerEpoch = b.cfg.ID, b.epoch.Load()
-	resp, err := b.controllers.Do(ctx, req)
-	if err != nil {
-		return 0, err
-	}
-	r := resp.(*kmsg.ControlledShutdownResponse)
-	return len(r.PartitionsRemaining), kerr.ErrorForCode(r.ErrorCode)
 }
