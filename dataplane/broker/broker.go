@@ -17,6 +17,7 @@ import (
 	"penstock/dataplane/config"
 	"penstock/dataplane/controller"
 	"penstock/dataplane/coordination"
+	"penstock/dataplane/coordination/zksession"
 	"penstock/dataplane/group"
 	"penstock/dataplane/handler"
 	"penstock/dataplane/listener"
@@ -44,6 +45,8 @@ type Broker struct {
 	offlineDirs []partition.OfflineDir // could not be opened
 	notifying   sync.WaitGroup         // of failed folders
 	homeless    atomic.Bool            // the last folder has failed
+	farewell    farewell               // to clients of leaders that move
+	session     *zksession.Box         // where a supervisor finds the session; nil without one
 	zk          *coordination.Client
 	epoch       atomic.Int64 // czxid of our registration, -1 before it
 	metadata    *metadata.Cache
@@ -71,11 +74,6 @@ type stopStep struct {
 	what string
 	stop func(context.Context) error
 }
-
-// shutDownPause is the longest wait between two tries to give leadership away. The
-// usual reason to wait is a controller that is being elected, which takes less
-// than Kafka's default pause of 5 s.
-const shutDownPause = 200 * time.Millisecond
 
 // stopTimeout bounds the whole stop, of which moving the leaders away is the
 // long part.
@@ -118,38 +116,4 @@ func (b *Broker) Addr(name string) string {
 		}
 	}
 	return ""
-}
-
-// shutDown asks the controller to move leadership away from this broker. An
-// answer that some is left is asked for again as often as
-// controlled.shutdown.max.retries says; no answer at all, as while a controller
-// is being elected, for as long as all these tries may take by Kafka's settings,
-// at most 10 s.
-func (b *Broker) shutDown(ctx context.Context) error {
-	if !b.cfg.ControlledShutdown || b.homeless.Load() { // then the end of the registration says it all
-		return nil
-	}
-	pause := min(b.cfg.ControlledShutdownBackoff, shutDownPause)
-	tries := max(1, b.cfg.ControlledShutdownRetries)
-	ctx, cancel := context.WithTimeout(ctx, min(time.Duration(tries)*b.cfg.ControlledShutdownBackoff, 10*time.Second))
-	defer cancel()
-	var last error
-	for tries > 0 && ctx.Err() == nil {
-		left, err := b.askShutDown(ctx)
-		if err == nil && left == 0 {
-			return nil
-		}
-		if last = err; err == nil {
-			last = fmt.Errorf("this broker still leads %d partitions", left)
-			tries--
-		}
-		select {
-		case <-ctx.Done():
-		case <-time.After(pause):
-		}
-	}
-	// Not an error of the stop: what is still led here, no other replica could
-	// take over; it comes back with this broker.
-	b.log.Warn("leadership could not be moved away before the stop", "error", last)
-	return nil
 }

@@ -10,7 +10,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"penstock/dataplane/admission"
@@ -18,6 +17,7 @@ import (
 	"penstock/dataplane/config"
 	"penstock/dataplane/controller"
 	"penstock/dataplane/coordination"
+	"penstock/dataplane/coordination/zksession"
 	"penstock/dataplane/fetchsession"
 	"penstock/dataplane/group"
 	"penstock/dataplane/handler"
@@ -34,15 +34,25 @@ import (
 // ErrStopped is the error of a start that was called off and went back in order.
 var ErrStopped = errors.New("the start was called off")
 
+// Process is what a broker has of the process that it runs in; all of it may be nil.
+type Process struct {
+	Log *slog.Logger
+	// Level is that of the log, which an administrator may change.
+	Level *slog.LevelVar
+	// Session is where the parent process finds the ZooKeeper session, to end it should
+	// this process die.
+	Session *zksession.Box
+}
+
 // Start brings a broker up and returns when it serves. ctx bounds the start
 // only. On an error everything started is stopped again; once ctx has ended and
-// that went well the error is ErrStopped. level, if not nil, is that of the log, which
-// an administrator may change.
-func Start(ctx context.Context, cfg *config.Broker, log *slog.Logger, level *slog.LevelVar) (_ *Broker, err error) {
+// that went well the error is ErrStopped.
+func Start(ctx context.Context, cfg *config.Broker, p Process) (_ *Broker, err error) {
+	log := p.Log
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
 	}
-	b := &Broker{cfg: cfg, log: log.With("broker", cfg.ID), logLevel: level, failed: make(chan error, 1)}
+	b := &Broker{cfg: cfg, log: log.With("broker", cfg.ID), logLevel: p.Level, session: p.Session, failed: make(chan error, 1)}
 	b.epoch.Store(-1)
 	b.settings.inForce.Store(cfg)
 	b.ctx, b.cancel = context.WithCancel(context.Background())
@@ -142,7 +152,7 @@ func (b *Broker) connect(ctx context.Context) error {
 	defer cancel()
 	zk, err := coordination.Connect(ctx, coordination.Config{
 		Connect: b.cfg.ZooKeeperConnect, SessionTimeout: b.cfg.ZooKeeperSessionTimeout,
-		Digest: b.cfg.ZooKeeperDigest, SetACL: b.cfg.ZooKeeperSetACL, Logger: b.log,
+		Digest: b.cfg.ZooKeeperDigest, SetACL: b.cfg.ZooKeeperSetACL, Box: b.session, Logger: b.log,
 	})
 	if err != nil {
 		return err
@@ -339,6 +349,7 @@ func (b *Broker) serve(context.Context) error {
 		Controller: b.controller, Quotas: b.quotas, Store: store{b.zk}, ACLs: b.acls,
 		SASL:        func(l string) *auth.Server { return b.logins[l] },
 		EnsureTopic: b.ensureTopic, NextProducerID: ids.take, BrokerEpoch: b.epoch.Load, Logger: b.log, LogLevel: b.logLevel,
+		SendAway: b.farewell.sendAway,
 	}
 	if b.meter != nil {
 		d.Fetched = b.meter.Fetched
@@ -454,16 +465,4 @@ func (b *Broker) join(ctx context.Context) error {
 		})
 	}
 	return nil
-}
-
-func (b *Broker) askShutDown(ctx context.Context) (left int, err error) {
-	req := kmsg.NewPtrControlledShutdownRequest()
-	req.SetVersion(3)
-	req.BrokerID, req.BrokerEpoch = b.cfg.ID, b.epoch.Load()
-	resp, err := b.controllers.Do(ctx, req)
-	if err != nil {
-		return 0, err
-	}
-	r := resp.(*kmsg.ControlledShutdownResponse)
-	return len(r.PartitionsRemaining), kerr.ErrorForCode(r.ErrorCode)
 }

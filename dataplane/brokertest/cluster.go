@@ -47,9 +47,10 @@ type Node struct {
 	SecondDir  string        // another of its log.dirs, for tests that give it one
 	ZK         *zktest.Proxy // to ZooKeeper; nil unless the Options ask for it
 
-	c      *Cluster
-	frozen bool // its process is stopped by SIGSTOP
-	debug  bool // the next start logs its steps
+	c          *Cluster
+	supervised bool
+	frozen     bool // its process is stopped by SIGSTOP
+	debug      bool // the next start logs its steps
 
 	mu  sync.Mutex
 	cmd *exec.Cmd
@@ -74,6 +75,9 @@ type Options struct {
 	ZooKeepers int
 	// Wrap puts words before the broker's command line, strace for one.
 	Wrap []string
+	// Supervised runs each broker under a supervisor, which leaves a dead one dead
+	// until Restart. Kill then ends both.
+	Supervised bool
 }
 
 var binary struct {
@@ -144,8 +148,11 @@ func Start(t testing.TB, o Options) *Cluster {
 	rf := min(o.Brokers, 3)
 	for id := range o.Brokers {
 		ports := c.freePorts(o.Ports)
-		n := &Node{ID: int32(id), c: c, Addr: fmt.Sprintf("127.0.0.1:%d", ports[0]), LogDir: filepath.Join(dir, fmt.Sprintf("data-%d", id))}
-		n.Properties = filepath.Join(dir, fmt.Sprintf("broker-%d.properties", id))
+		n := &Node{ID: int32(id), c: c, supervised: o.Supervised, Addr: fmt.Sprintf("127.0.0.1:%d", ports[0]), LogDir: filepath.Join(dir, fmt.Sprintf("data-%d", id))}
+		n.Properties = filepath.Join(dir, fmt.Sprintf("broker-%d", id), "server.properties")
+		if err := os.Mkdir(filepath.Dir(n.Properties), 0o700); err != nil {
+			t.Fatal(err)
+		}
 		ensemble := strings.Join(addrs, ",")
 		if o.Proxies {
 			n.ZK = zktest.NewProxy(t, zk)
@@ -299,7 +306,11 @@ func (n *Node) logFile() string {
 func (n *Node) start(wrap []string) {
 	t := n.c.t
 	t.Helper()
-	argv := append(append([]string{}, wrap...), Binary(t), "--config", n.Properties)
+	argv := append(append([]string{}, wrap...), Binary(t))
+	if n.supervised {
+		argv = append(argv, "supervise", "--no-restart")
+	}
+	argv = append(argv, "--config", n.Properties)
 	if n.debug {
 		argv = append(argv, "--log-level", "DEBUG")
 	}
@@ -372,9 +383,13 @@ func (n *Node) ended() bool {
 // PID is the broker's process.
 func (n *Node) PID() int { return n.cmd.Process.Pid }
 
-// Signal sends a signal to the broker.
+// Signal sends a signal to the broker, or to its supervisor.
 func (n *Node) Signal(sig syscall.Signal) {
-	_ = syscall.Kill(-n.cmd.Process.Pid, sig)
+	to := -n.cmd.Process.Pid
+	if n.supervised && sig != syscall.SIGKILL { // which passes it on
+		to = n.cmd.Process.Pid
+	}
+	_ = syscall.Kill(to, sig)
 }
 
 // Kill ends the broker by SIGKILL and waits until it is gone.

@@ -50,6 +50,9 @@ type fake struct {
 	ctl   *Controller
 	cache *metadata.Cache
 
+	// gate, if set before there is a controller, is asked before each request.
+	gate func(context.Context, kmsg.Request) error
+
 	// guarded by c.mu
 	epoch   int64
 	down    bool               // does not answer
@@ -146,7 +149,12 @@ func (c *cluster) dial(_ context.Context, b coordination.Broker) (Peer, error) {
 func (f *fake) Close() error { _ = f.id; return nil }
 
 // Do answers like a broker, from the request's bytes.
-func (f *fake) Do(_ context.Context, sent kmsg.Request) (kmsg.Response, error) {
+func (f *fake) Do(ctx context.Context, sent kmsg.Request) (kmsg.Response, error) {
+	if f.gate != nil {
+		if err := f.gate(ctx, sent); err != nil {
+			return nil, err
+		}
+	}
 	req := kmsg.RequestForKey(sent.Key())
 	req.SetVersion(sent.GetVersion())
 	if err := req.ReadFrom(sent.AppendTo(nil)); err != nil {

@@ -1,8 +1,11 @@
 package controller
 
 import (
+	"context"
 	"slices"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
@@ -48,6 +51,67 @@ func TestControlledShutdownMovesLeaders(t *testing.T) {
 	alter := c.alter(2, "t", 1, []int32{2, 1})
 	if got := ctl.AlterPartition(c.ctx, alter).Topics[0].Partitions[0].ErrorCode; got != kerr.IneligibleReplica.Code {
 		t.Errorf("stopping broker back in ISR: %d", got)
+	}
+}
+
+// The broker that has asked stops when it is answered. By then the new leaders lead,
+// but for one that does not answer, which is waited for a while only.
+func TestControlledShutdownIsAnsweredWhenTheNewLeadersLead(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t, 1, 2)
+	var shut atomic.Bool // the gate to broker 2
+	arrived, open := make(chan struct{}, 10), make(chan struct{})
+	c.brokers[2].gate = func(ctx context.Context, req kmsg.Request) error {
+		if _, ok := req.(*kmsg.LeaderAndISRRequest); ok && shut.Load() {
+			arrived <- struct{}{}
+			select {
+			case <-open:
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+		}
+		return nil
+	}
+	ctl := c.start(9).control().ctl
+	c.awaitController(9)
+	c.create(ctl, "t", []int32{1, 2})
+	ask := func(id int32) <-chan *kmsg.ControlledShutdownResponse {
+		req := kmsg.NewPtrControlledShutdownRequest()
+		req.Version, req.BrokerID, req.BrokerEpoch = 3, id, c.brokers[id].epoch
+		ch := make(chan *kmsg.ControlledShutdownResponse, 1)
+		go func() { ch <- ctl.ControlledShutdown(c.ctx, req) }()
+		return ch
+	}
+	shut.Store(true)
+	answer := ask(1)
+	<-arrived
+	select {
+	case <-answer:
+		t.Fatal("answered before the new leader was told")
+	case <-time.After(movedWithin / 5):
+	}
+	shut.Store(false)
+	close(open)
+	if r := <-answer; r.ErrorCode != 0 || len(r.PartitionsRemaining) != 0 {
+		t.Fatalf("%+v", r)
+	}
+	c.locked(func() {
+		if got := c.brokers[2].leads[part("t", 0)]; got.Leader != 2 {
+			t.Errorf("broker 2 was told of leader %d", got.Leader)
+		}
+	})
+
+	// A new leader that never answers.
+	c.start(1)
+	c.await("1 is back", func() bool { return c.brokers[1].leads[part("t", 0)].Leader == 2 })
+	alter := c.alter(2, "t", 0, []int32{1, 2})
+	if got := ctl.AlterPartition(c.ctx, alter).Topics[0].Partitions[0].ErrorCode; got != 0 {
+		t.Fatalf("1 in sync again: %d", got)
+	}
+	open = make(chan struct{}) // and stays so
+	shut.Store(true)
+	if r := <-ask(1); r.ErrorCode != 0 {
+		t.Errorf("with a broker that hangs: %+v", r)
 	}
 }
 

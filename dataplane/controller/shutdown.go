@@ -3,6 +3,7 @@ package controller
 import (
 	"context"
 	"slices"
+	"time"
 
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
@@ -10,9 +11,10 @@ import (
 
 // ControlledShutdown moves leadership away from a broker that is about to stop,
 // takes it out of the ISRs of what it follows, and answers the partitions that
-// it still leads because nobody else is in sync (versions 0 to 3). The broker
-// counts as stopping until it registers anew or goes, so it is neither elected
-// nor let into an ISR. Asking again is harmless and tries again.
+// it still leads because nobody else is in sync (versions 0 to 3). The answer comes
+// when the new leaders lead. The broker counts as stopping until it registers anew
+// or goes, so it is neither elected nor let into an ISR. Asking again is harmless
+// and tries again.
 //
 // Errors: NOT_CONTROLLER, STALE_BROKER_EPOCH, BROKER_NOT_AVAILABLE.
 func (c *Controller) ControlledShutdown(ctx context.Context, req *kmsg.ControlledShutdownRequest) *kmsg.ControlledShutdownResponse {
@@ -33,10 +35,31 @@ func (c *Controller) ControlledShutdown(ctx context.Context, req *kmsg.Controlle
 		}
 		return err
 	})
+	if err == nil {
+		err = c.awaitMoved(ctx)
+	}
 	if err != nil {
 		resp.PartitionsRemaining, resp.ErrorCode = nil, codeOf(err)
 	}
 	return resp
+}
+
+// movedWithin bounds the wait for brokers that do not answer, which must not keep
+// another one from stopping.
+const movedWithin = time.Second
+
+// awaitMoved waits until the brokers have taken in what was last queued for them: the
+// new leaders lead then, and everybody says so. The broker that has asked may then
+// stop, and with it this controller, which it may be itself.
+func (c *Controller) awaitMoved(ctx context.Context) error {
+	short, cancel := context.WithTimeout(ctx, movedWithin)
+	defer cancel()
+	err := c.await(short, func(*state) bool { return true })
+	if err != nil && ctx.Err() == nil && short.Err() != nil {
+		c.log.Warn("controlled shutdown does not wait for all brokers to hear of it", "waited", movedWithin)
+		return nil
+	}
+	return err
 }
 
 func (t *term) shutdown(id int32) (remaining []topicPart, err error) {
@@ -60,12 +83,13 @@ func (t *term) shutdown(id int32) (remaining []topicPart, err error) {
 		return nil, err
 	}
 	b.send()
-	for _, p := range followed {
-		b.stopReplica(id, p, false)
-	}
-	b.send()
+	// Leaders are told first that they need not wait for this follower any more, and
+	// it is told last to stop following.
 	if err := t.replicasOffline(b, followed); err != nil {
 		return nil, err
+	}
+	for _, p := range followed {
+		b.stopReplica(id, p, false)
 	}
 	b.send()
 	for _, p := range led {

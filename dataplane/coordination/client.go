@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/go-zookeeper/zk"
+
+	"penstock/dataplane/coordination/zksession"
 )
 
 // Errors that callers tell apart; they are the zk package's own values.
@@ -47,6 +49,10 @@ type Config struct {
 	// user may change them (all but the sensitive ones stay world-readable, as
 	// with Kafka). Needs Digest.
 	SetACL bool
+
+	// Box, if not nil, always holds the session that this client has, for a parent
+	// process that ends it once this process is dead.
+	Box *zksession.Box
 
 	Logger *slog.Logger // nil discards
 }
@@ -201,7 +207,7 @@ func (c *Client) dial(ctx context.Context) (*session, error) {
 	ready := make(chan struct{}) // the callback must not run before s.conn is set
 	conn, events, err := zk.Connect(c.servers, c.cfg.SessionTimeout,
 		zk.WithLogger(zkLogger{c.log}), zk.WithLogInfo(false),
-		zk.WithHostProvider(&hosts{HostProvider: zk.NewDNSHostProvider()}), zk.WithDialer(new(zxids).dialer(dialer(c.cfg.SessionTimeout))),
+		zk.WithHostProvider(&hosts{HostProvider: zk.NewDNSHostProvider()}), zk.WithDialer(new(zxids).dialer(dialer(c.cfg.SessionTimeout, c.granted))),
 		zk.WithEventCallback(func(ev zk.Event) {
 			<-ready
 			c.event(s, ev)
@@ -238,6 +244,18 @@ func (c *Client) dial(ctx context.Context) (*session, error) {
 		}
 	}
 	return s, nil
+}
+
+// granted is called with each server's word that a session is ours, before anything
+// can be done under it.
+func (c *Client) granted(server string, g zksession.Grant) {
+	err := c.cfg.Box.Put(zksession.Session{
+		ID: g.ID, Password: g.Password, Timeout: g.Timeout,
+		Server: server, Servers: c.servers, Digest: c.cfg.Digest,
+	})
+	if err != nil {
+		c.log.Error("the supervisor cannot be told of the zookeeper session; should this broker die, it will be missed only when that times out", "err", err)
+	}
 }
 
 // event is called by the library's goroutines and must not block.

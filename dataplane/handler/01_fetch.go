@@ -1,6 +1,7 @@
 package handler
 
 import (
+	"errors"
 	"math"
 	"sync"
 	"time"
@@ -195,6 +196,18 @@ func (x *fetching) release() {
 func (x *fetching) sent(n int64) { x.h.Fetched(x.principal, n, 0) }
 
 func (x *fetching) done(results []partition.FetchResult) {
+	if !x.follower {
+		for i := range results {
+			if errors.Is(results[i].Err, kerr.NotLeaderForPartition) {
+				x.h.SendAway(func() { x.reply(results) })
+				return
+			}
+		}
+	}
+	x.reply(results)
+}
+
+func (x *fetching) reply(results []partition.FetchResult) {
 	x.results = results
 	for i := range results {
 		res, a := &results[i], &x.answers[x.asked[i]]

@@ -51,6 +51,9 @@ type Deps struct {
 	NextProducerID func(ctx context.Context) (int64, error)
 	// Fetched meters the record bytes that a consumer has been sent.
 	Fetched func(principal string, bytes, records int64)
+	// SendAway gives a client that wanted to produce or to fetch the reply that this
+	// broker does not lead; it may do so later.
+	SendAway func(reply func())
 	// BrokerEpoch is the czxid of this broker's registration, -1 if unknown.
 	BrokerEpoch func() int64
 

@@ -1,8 +1,10 @@
 package handler
 
 import (
+	"errors"
 	"sync"
 
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"penstock/dataplane/listener"
@@ -44,6 +46,16 @@ func newProducing(h *Handler, r *listener.Request, req *kmsg.ProduceRequest) *pr
 }
 
 func (x *producing) done(results []partition.AppendResult) {
+	for i := range results {
+		if errors.Is(results[i].Err, kerr.NotLeaderForPartition) {
+			x.h.SendAway(func() { x.reply(results) })
+			return
+		}
+	}
+	x.reply(results)
+}
+
+func (x *producing) reply(results []partition.AppendResult) {
 	r, resp := x.r, &x.resp
 	named := 0
 	for i := range results {

@@ -1,6 +1,7 @@
 package partition
 
 import (
+	"errors"
 	"slices"
 
 	"github.com/twmb/franz-go/pkg/kerr"
@@ -90,7 +91,10 @@ func (d *delayedProduce) TryComplete() bool {
 			continue
 		}
 		w.settled = true
-		d.results[w.at].Err = err
+		res := &d.results[w.at]
+		if res.Err = err; errors.Is(err, kerr.NotLeaderForPartition) {
+			res.Leader, res.LeaderEpoch = w.p.Leader()
+		}
 	}
 	return !open
 }

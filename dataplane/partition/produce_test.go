@@ -116,8 +116,13 @@ func TestLostLeadershipEndsWaitingProduces(t *testing.T) {
 		r.lead(tpA, 1, 1, 2)
 		ch := r.produce(tpA, -1, batch(1, "v"))
 		r.follow(tpA, 2, 2)
-		wantErr(t, "append", (<-ch).Err, kerr.NotLeaderForPartition)
-		wantErr(t, "later append", (<-r.produce(tpA, 1, batch(1, "v"))).Err, kerr.NotLeaderForPartition)
+		// Both say who leads now: a stock client that is not told waits for seconds.
+		for what, res := range map[string]AppendResult{"append": <-ch, "later append": <-r.produce(tpA, 1, batch(1, "v"))} {
+			wantErr(t, what, res.Err, kerr.NotLeaderForPartition)
+			if res.Leader != 2 || res.LeaderEpoch != 2 {
+				t.Errorf("%s: told of leader %d in epoch %d", what, res.Leader, res.LeaderEpoch)
+			}
+		}
 
 		// A bumped epoch of the same leader does not.
 		r.lead(tpA, 3, 1, 2)

@@ -37,6 +37,8 @@ type cluster struct {
 	t     failer
 	rng   *rand.Rand
 	nodes []*node
+	// dialling is how long a connection takes to make; set while nothing dials.
+	dialling time.Duration
 
 	mu       sync.Mutex
 	cut      map[[2]int32]bool // from, to
@@ -97,6 +99,7 @@ func (n *node) start() {
 			if !c.reachable(n.id, to) {
 				return nil, errors.New("no route")
 			}
+			time.Sleep(c.dialling)
 			return &fakeConn{c: c, from: n.id, to: to, target: c.node(to).epochNow()}, nil
 		},
 	})

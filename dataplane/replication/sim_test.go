@@ -369,24 +369,55 @@ func TestNewPartitionDoesNotWaitForALongPoll(t *testing.T) {
 		c.elect(1)
 		c.deliverAll()
 		time.Sleep(10*time.Second + 100*time.Millisecond)
-		for _, n := range c.nodes {
-			req := c.orderLocked(n)
-			req.TopicStates[0].PartitionStates[0].Partition = 1
-			n.m.LeaderAndISR(req)
-		}
-		b, err := recordbatch.Build(recordbatch.NoProducer(), []recordbatch.Record{{Timestamp: time.Now().UnixMilli(), Value: []byte("v")}})
-		if err != nil {
-			t.Fatal(err)
-		}
-		start, done := time.Now(), make(chan error, 1)
-		tp1 := partition.TopicPartition{Topic: tp0.Topic, Partition: 1}
-		c.node(1).m.Append(partition.AppendRequest{Acks: -1, Timeout: time.Minute, Entries: []partition.AppendEntry{{TP: tp1, Records: b}}},
-			func(rs []partition.AppendResult) { done <- rs[0].Err })
-		if err := <-done; err != nil {
-			t.Fatal(err)
-		}
-		if d := time.Since(start); d > 30*time.Millisecond {
+		c.addPartition(1)
+		if d := c.acknowledged(1); d > 30*time.Millisecond {
 			t.Errorf("acknowledged after %v", d)
 		}
 	})
+}
+
+// Nor does one that comes while the follower connects: the fetch that it makes then
+// was put together before, and would be such a long poll.
+func TestNewPartitionDoesNotWaitForTheFetchAfterAConnect(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t, 1, partition.TopicConfig{MinISR: 3})
+		defer c.close()
+		c.elect(1)
+		c.deliverAll()
+		time.Sleep(10*time.Second + 100*time.Millisecond)
+		c.dialling = 50 * time.Millisecond
+		c.addPartition(1) // cuts the long poll short, so that they connect anew
+		time.Sleep(20 * time.Millisecond)
+		c.addPartition(2)
+		// What is left of the first connect, a second one, and a little.
+		if d := c.acknowledged(2); d > 120*time.Millisecond {
+			t.Errorf("acknowledged after %v", d)
+		}
+	})
+}
+
+// addPartition gives every broker one more partition, led like the first.
+func (c *cluster) addPartition(number int32) {
+	for _, n := range c.nodes {
+		req := c.orderLocked(n)
+		req.TopicStates[0].PartitionStates[0].Partition = number
+		n.m.LeaderAndISR(req)
+	}
+}
+
+// acknowledged tells how long an acks=-1 produce to broker 1 takes.
+func (c *cluster) acknowledged(number int32) time.Duration {
+	c.t.Helper()
+	b, err := recordbatch.Build(recordbatch.NoProducer(), []recordbatch.Record{{Timestamp: time.Now().UnixMilli(), Value: []byte("v")}})
+	if err != nil {
+		c.t.Fatalf("%v", err)
+	}
+	start, done := time.Now(), make(chan error, 1)
+	tp := partition.TopicPartition{Topic: tp0.Topic, Partition: number}
+	c.node(1).m.Append(partition.AppendRequest{Acks: -1, Timeout: time.Minute, Entries: []partition.AppendEntry{{TP: tp, Records: b}}},
+		func(rs []partition.AppendResult) { done <- rs[0].Err })
+	if err := <-done; err != nil {
+		c.t.Fatalf("%v", err)
+	}
+	return time.Since(start)
 }

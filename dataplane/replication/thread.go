@@ -32,6 +32,7 @@ type thread struct {
 	cancelFetch context.CancelFunc
 	interrupt   *time.Timer
 	interrupted bool
+	added       bool // a partition since the batch of that fetch was put together
 
 	// Below is the run goroutine's own.
 	conn     Conn
@@ -65,16 +66,10 @@ func (t *thread) add(tp protocol.TopicPartition, target partition.FetchTarget) {
 	if target.Addr != "" {
 		t.addr = target.Addr
 	}
+	t.added = true
 	t.hurry()
 	t.mu.Unlock()
 	t.signal()
-}
-
-// hurry cuts a long poll short. With mu held.
-func (t *thread) hurry() {
-	if t.cancelFetch != nil && t.interrupt == nil {
-		t.interrupt = time.AfterFunc(patience, t.cutShort)
-	}
 }
 
 func (t *thread) reshare() {
@@ -109,6 +104,13 @@ func (t *thread) targets() []partition.FetchTarget {
 // together share one interruption.
 const patience = 5 * time.Millisecond
 
+// hurry cuts the fetch under way short, if there is one. With mu held.
+func (t *thread) hurry() {
+	if t.cancelFetch != nil && t.interrupt == nil {
+		t.interrupt = time.AfterFunc(patience, t.cutShort)
+	}
+}
+
 // cutShort gives up the fetch under way, with its connection: its reply could
 // come at any later time. What it may have brought is fetched again.
 func (t *thread) cutShort() {
@@ -127,6 +129,9 @@ func (t *thread) fetch(req kmsg.Request) (frame *peer.Frame, interrupted bool, e
 	defer cancel()
 	t.mu.Lock()
 	t.cancelFetch = cancel
+	if t.added || t.resharing { // while we connected, say
+		t.hurry()
+	}
 	t.mu.Unlock()
 	frame, err = t.conn.DoFrame(ctx, req)
 	t.mu.Lock()
@@ -194,6 +199,7 @@ func (t *thread) run() {
 func (t *thread) ready(now time.Time) (batch []*copying, next time.Time) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	t.added = false
 	for _, c := range t.order {
 		if !c.notUntil.After(now) {
 			batch = append(batch, c)

@@ -24,6 +24,13 @@
 // to the supervisor ends both. If the supervisor itself is killed, the kernel
 // kills the broker with it: a broker without its supervisor would be an orphan
 // that nobody restarts or stops.
+//
+// A broker that has died, by itself or killed, is missed at once: the supervisor
+// ends its ZooKeeper session, which the broker has left in memory that both share
+// (package zksession), so that its partitions get new leaders without waiting for
+// the session's timeout. It does so when it has reaped the process and not before:
+// a broker that is stopped or does not answer is alive to it. With supervisor and
+// broker both gone it takes the timeout.
 package supervise
 
 import (
@@ -153,13 +160,18 @@ func Run(ctx context.Context, c Config) error {
 			}
 		}
 	}()
+	h := newHeir(c)
 	k := process.Keeper{
-		Start: c.start, NoRestart: c.NoRestart,
+		Start: h.start, NoRestart: c.NoRestart,
 		First: c.First, Max: c.Max, Steady: c.Steady, Grace: c.Grace,
-		OnEvent: c.event,
+		OnEvent: func(e process.Event) {
+			h.event(e)
+			c.event(e)
+		},
 	}
 	k.Run(ctx, !stopped(c.Dir), orders)
 	cancel(nil)
+	h.wait(lastWords)
 	<-watched
 	<-relayed
 	acks.Wait()
@@ -187,14 +199,6 @@ func (c Config) withDefaults() Config {
 		c.Stderr = os.Stderr
 	}
 	return c
-}
-
-func (c Config) start() (*process.Child, error) {
-	return process.Start(process.Spec{
-		Path: c.Binary, Args: c.Args,
-		Stdout: c.Stdout, Stderr: c.Stderr,
-		DeathSignal: syscall.SIGKILL,
-	})
 }
 
 // event keeps broker.pid current and tells the log.

@@ -14,6 +14,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"penstock/dataplane/coordination/zktest"
 	"penstock/internal/process"
 )
 
@@ -31,7 +32,7 @@ func TestMain(m *testing.M) {
 			time.Sleep(time.Hour)
 		}
 	}
-	goleak.VerifyTestMain(m)
+	zktest.Main(m, func() error { return goleak.Find() })
 }
 
 func playBroker(config string) {
@@ -41,6 +42,9 @@ func playBroker(config string) {
 	}
 	term := make(chan os.Signal, 1)
 	signal.Notify(term, syscall.SIGTERM)
+	if ensemble, ok := strings.CutPrefix(string(mode), "zookeeper="); ok {
+		defer register(ensemble).Close()
+	}
 	_ = os.WriteFile(filepath.Join(filepath.Dir(config), "args"), []byte(strings.Join(os.Args[1:], " ")), 0o600)
 	<-term
 	// A trace of the clean stop, which a kill would not leave.

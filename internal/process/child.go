@@ -19,6 +19,8 @@ type Spec struct {
 	Env  []string // nil is the caller's
 	// Stdout and Stderr are given to the child as they are; nil is /dev/null.
 	Stdout, Stderr *os.File
+	// Files are inherited as descriptors 3, 4, ...
+	Files []*os.File
 	// Credential runs the child as another user.
 	Credential *syscall.Credential
 	// DeathSignal is sent to the child by the kernel when the caller dies,
@@ -58,6 +60,7 @@ func Start(s Spec) (*Child, error) {
 	if s.Stderr != nil {
 		cmd.Stderr = s.Stderr
 	}
+	cmd.ExtraFiles = s.Files
 	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: s.Credential, Pdeathsig: s.DeathSignal, Setsid: s.Session}
 	c := &Child{done: make(chan struct{})}
 	started := make(chan error, 1)

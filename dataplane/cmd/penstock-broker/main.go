@@ -25,6 +25,7 @@ import (
 
 	"penstock/dataplane/broker"
 	"penstock/dataplane/config"
+	"penstock/dataplane/coordination/zksession"
 	"penstock/dataplane/supervise"
 )
 
@@ -83,7 +84,11 @@ func run(ctx context.Context, args []string) error {
 	for _, w := range cfg.Warnings() {
 		log.Warn(w)
 	}
-	b, err := broker.Start(ctx, cfg, log, levels)
+	box, err := zksession.Inherited()
+	if err != nil { // this broker can do without
+		log.Warn("the supervisor does not learn of the ZooKeeper session", "err", err)
+	}
+	b, err := broker.Start(ctx, cfg, broker.Process{Log: log, Level: levels, Session: box})
 	if errors.Is(err, broker.ErrStopped) {
 		log.Info("stopped during the start", "at", err)
 		return nil

@@ -1,6 +1,7 @@
 package zktest
 
 import (
+	"context"
 	"encoding/binary"
 	"errors"
 	"io"
@@ -8,6 +9,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"penstock/dataplane/coordination/zksession"
 )
 
 // Proxy stands between one client and a server. It can cut the connection and
@@ -27,8 +30,7 @@ type Proxy struct {
 	lose   int32         // opcode of the request whose reply is lost, 0 for none
 	losing int32         // its xid, once it is on its way
 	lost   chan struct{} // closed when it is lost
-	id     int64
-	passwd []byte
+	grant  zksession.Grant
 	left   int           // transactions until the cut; 0: no cut
 	last   int32         // the xid of the one whose answer is cut off; 0: none yet
 	cut    chan struct{} // closed then
@@ -187,21 +189,14 @@ func (p *Proxy) Drop() {
 func (p *Proxy) Expire(t testing.TB) {
 	t.Helper()
 	p.mu.Lock()
-	id, passwd := p.id, p.passwd
+	g := p.grant
 	p.mu.Unlock()
-	err := closeSession(p.target, id, passwd)
-	for try := 0; err != nil && !errors.Is(err, errOver) && try < 10; try++ {
-		// The client was just connecting, and has taken its session back.
-		if err = closeSession(p.target, id, passwd); errors.Is(err, errOver) {
-			return
-		}
-	}
-	if err != nil {
-		t.Fatalf("expire session %#x: %v", id, err)
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	if err := zksession.End(ctx, zksession.Session{ID: g.ID, Password: g.Password, Timeout: 10 * time.Second, Server: p.target}); err != nil {
+		t.Fatalf("expire session %#x: %v", g.ID, err)
 	}
 }
-
-var errOver = errors.New("the session was over already")
 
 func (p *Proxy) accept() {
 	defer p.wg.Done()
@@ -252,12 +247,13 @@ func (p *Proxy) serve(c net.Conn) {
 		p.forward(s, c)
 		s.Close()
 	}()
-	// The server's first packet grants the session: its id and password.
-	if b, err := readPacket(s); err == nil && len(b) >= 36 {
-		p.mu.Lock()
-		p.id = int64(binary.BigEndian.Uint64(b[8:]))
-		p.passwd = append([]byte(nil), b[20:36]...)
-		p.mu.Unlock()
+	// The server's first packet grants the session.
+	if b, err := readPacket(s); err == nil {
+		if g, err := zksession.ParseGrant(b); err == nil {
+			p.mu.Lock()
+			p.grant = g
+			p.mu.Unlock()
+		}
 		for err == nil && writePacket(c, b) == nil {
 			if b, err = readPacket(s); err == nil && (p.loses(b) || !p.answered(b)) {
 				break
@@ -304,38 +300,5 @@ func readPacket(r io.Reader) ([]byte, error) {
 
 func writePacket(w io.Writer, b []byte) error {
 	_, err := w.Write(append(binary.BigEndian.AppendUint32(nil, uint32(len(b))), b...))
-	return err
-}
-
-// closeSession attaches to a session by its id and password and closes it.
-func closeSession(addr string, id int64, passwd []byte) error {
-	c, err := net.DialTimeout("tcp", addr, 5*time.Second)
-	if err != nil {
-		return err
-	}
-	defer c.Close()
-	c.SetDeadline(time.Now().Add(10 * time.Second))
-	b := binary.BigEndian.AppendUint32(nil, 0)   // protocol version
-	b = binary.BigEndian.AppendUint64(b, 0)      // last zxid seen
-	b = binary.BigEndian.AppendUint32(b, 10_000) // timeout, ms
-	b = binary.BigEndian.AppendUint64(b, uint64(id))
-	b = binary.BigEndian.AppendUint32(b, uint32(len(passwd)))
-	b = append(b, passwd...)
-	if err := writePacket(c, b); err != nil {
-		return err
-	}
-	granted, err := readPacket(c)
-	if err != nil {
-		return err
-	}
-	if len(granted) < 16 || int64(binary.BigEndian.Uint64(granted[8:])) != id {
-		return errOver
-	}
-	req := binary.BigEndian.AppendUint32(nil, 1)                    // xid
-	req = binary.BigEndian.AppendUint32(req, uint32(0xffffffff-10)) // opcode -11: close
-	if err := writePacket(c, req); err != nil {
-		return err
-	}
-	_, err = readPacket(c)
 	return err
 }
