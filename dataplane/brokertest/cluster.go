@@ -47,6 +47,7 @@ type Node struct {
 	ZK         *zktest.Proxy // to ZooKeeper; nil unless the Options ask for it
 
 	c      *Cluster
+	binary string
 	frozen bool // its process is stopped by SIGSTOP
 	debug  bool // the next start logs its steps
 
@@ -68,6 +69,11 @@ type Options struct {
 	Listeners func(id int, ports []int) []string
 	// Proxies puts a proxy between each broker and ZooKeeper.
 	Proxies bool
+	// Ensemble gives the address under which a broker finds ZooKeeper, where it
+	// is not the server's own.
+	Ensemble func(id int, server string) string
+	// Binary is the broker to run, where it is not Binary's.
+	Binary string
 	// Wrap puts words before the broker's command line, strace for one.
 	Wrap []string
 }
@@ -82,24 +88,29 @@ var binary struct {
 func Binary(t testing.TB) string {
 	t.Helper()
 	binary.once.Do(func() {
-		_, here, _, _ := runtime.Caller(0)
-		root := filepath.Join(filepath.Dir(here), "..", "..")
 		dir, err := os.MkdirTemp("", "penstock-brokertest")
 		if err != nil {
 			binary.err = err
 			return
 		}
 		binary.path = filepath.Join(dir, "penstock-broker")
-		cmd := exec.Command("go", "build", "-o", binary.path, "./dataplane/cmd/penstock-broker")
-		cmd.Dir = root
-		if out, err := cmd.CombinedOutput(); err != nil {
-			binary.err = fmt.Errorf("go build: %w\n%s", err, out)
-		}
+		binary.err = Build(binary.path)
 	})
 	if binary.err != nil {
 		t.Fatal(binary.err)
 	}
 	return binary.path
+}
+
+// Build builds the broker to a path of the caller's; args are for go build.
+func Build(path string, args ...string) error {
+	_, here, _, _ := runtime.Caller(0)
+	cmd := exec.Command("go", append(append([]string{"build", "-o", path}, args...), "./dataplane/cmd/penstock-broker")...)
+	cmd.Dir = filepath.Join(filepath.Dir(here), "..", "..")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("go build: %w\n%s", err, out)
+	}
+	return nil
 }
 
 // Main runs a package's tests and removes what Binary built.
@@ -141,6 +152,12 @@ func Start(t testing.TB, o Options) *Cluster {
 		if o.Proxies {
 			n.ZK = zktest.NewProxy(t, zk)
 			ensemble = n.ZK.Addr()
+		}
+		if o.Ensemble != nil {
+			ensemble = o.Ensemble(id, ensemble)
+		}
+		if n.binary = o.Binary; n.binary == "" {
+			n.binary = Binary(t)
 		}
 		lines := []string{
 			fmt.Sprintf("broker.id=%d", id), "log.dirs=" + n.LogDir,
@@ -290,7 +307,7 @@ func (n *Node) logFile() string {
 func (n *Node) start(wrap []string) {
 	t := n.c.t
 	t.Helper()
-	argv := append(append([]string{}, wrap...), Binary(t), "--config", n.Properties)
+	argv := append(append([]string{}, wrap...), n.binary, "--config", n.Properties)
 	if n.debug {
 		argv = append(argv, "--log-level", "DEBUG")
 	}
@@ -334,6 +351,12 @@ func (n *Node) Start() {
 	n.AwaitServing()
 }
 
+// Launch starts the broker again after its process has ended, and waits for nothing.
+func (n *Node) Launch() {
+	n.c.t.Helper()
+	n.start(nil)
+}
+
 // AwaitServing waits until the broker accepts connections.
 func (n *Node) AwaitServing() {
 	n.c.t.Helper()
@@ -351,9 +374,15 @@ func (n *Node) AwaitServing() {
 	})
 }
 
+// Ended tells whether the broker's process is gone.
+func (n *Node) Ended() bool { return n.ended() }
+
 func (n *Node) ended() bool {
+	n.mu.Lock()
+	end := n.end
+	n.mu.Unlock()
 	select {
-	case <-n.end:
+	case <-end:
 		return true
 	default:
 		return false
@@ -361,11 +390,15 @@ func (n *Node) ended() bool {
 }
 
 // PID is the broker's process.
-func (n *Node) PID() int { return n.cmd.Process.Pid }
+func (n *Node) PID() int {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.cmd.Process.Pid
+}
 
 // Signal sends a signal to the broker.
 func (n *Node) Signal(sig syscall.Signal) {
-	_ = syscall.Kill(-n.cmd.Process.Pid, sig)
+	_ = syscall.Kill(-n.PID(), sig)
 }
 
 // Kill ends the broker by SIGKILL and waits until it is gone.
