@@ -43,7 +43,8 @@ type Broker struct {
 	notifying   sync.WaitGroup         // of failed folders
 	homeless    atomic.Bool            // the last folder has failed
 	zk          *coordination.Client
-	epoch       atomic.Int64 // czxid of our registration, -1 before it
+	epoch       atomic.Int64  // czxid of our registration, -1 before it
+	registered  chan struct{} // closed with the first registration
 	metadata    *metadata.Cache
 	topics      *topicConfigs
 	wheel       *purgatory.Wheel

@@ -8,6 +8,7 @@ import (
 	"net"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kerr"
@@ -43,6 +44,7 @@ func Start(ctx context.Context, cfg *config.Broker, log *slog.Logger) (_ *Broker
 	}
 	b := &Broker{cfg: cfg, log: log.With("broker", cfg.ID), failed: make(chan error, 1)}
 	b.epoch.Store(-1)
+	b.registered = make(chan struct{})
 	b.ctx, b.cancel = context.WithCancel(context.Background())
 	b.onStop("background work", func(context.Context) error {
 		b.cancel()
@@ -337,7 +339,7 @@ func (b *Broker) serve(context.Context) error {
 		Sessions:   fetchsession.New(fetchsession.Config{Slots: b.cfg.MaxIncrementalFetchSessions}),
 		Controller: b.controller, Quotas: b.quotas, Store: store{b.zk}, ACLs: b.acls,
 		SASL:        func(l string) *auth.Server { return b.logins[l] },
-		EnsureTopic: b.ensureTopic, NextProducerID: ids.take, BrokerEpoch: b.epoch.Load, Logger: b.log,
+		EnsureTopic: b.ensureTopic, NextProducerID: ids.take, BrokerEpoch: b.epoch.Load, Registered: b.registered, Logger: b.log,
 	}
 	if b.meter != nil {
 		d.Fetched = b.meter.Fetched
@@ -371,12 +373,14 @@ func (b *Broker) register(ctx context.Context) error {
 		}
 		me.Endpoints = append(me.Endpoints, coordination.Endpoint{Listener: e.Name, SecurityProtocol: e.Protocol, Host: e.Host, Port: port})
 	}
+	var once sync.Once
 	register := func(ctx context.Context) error {
 		epoch, err := b.zk.RegisterBroker(ctx, me)
 		if err != nil {
 			return err
 		}
 		b.epoch.Store(epoch)
+		once.Do(func() { close(b.registered) })
 		b.log.Info("registered", "epoch", epoch, "endpoints", me.Endpoints)
 		return nil
 	}

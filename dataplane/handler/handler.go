@@ -51,8 +51,10 @@ type Deps struct {
 	NextProducerID func(ctx context.Context) (int64, error)
 	// Fetched meters the record bytes that a consumer has been sent.
 	Fetched func(principal string, bytes, records int64)
-	// BrokerEpoch is the czxid of this broker's registration, -1 if unknown.
+	// BrokerEpoch is the czxid of this broker's registration, known once
+	// Registered is closed.
 	BrokerEpoch func() int64
+	Registered  <-chan struct{}
 
 	Logger *slog.Logger
 }
