@@ -45,6 +45,9 @@ func (t *term) failover() error {
 	t.sendMetadata(t.st.ids(), nil)
 
 	b := t.newBatch()
+	if err := t.rebornOut(b); err != nil {
+		return err
+	}
 	t.startReplicas(b)
 	b.send()
 	if err := t.startPartitions(b); err != nil {
