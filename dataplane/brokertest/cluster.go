@@ -72,6 +72,8 @@ type Options struct {
 	// Ensemble gives the address under which a broker finds ZooKeeper, where it
 	// is not the server's own.
 	Ensemble func(id int, server string) string
+	// Made is told of the cluster before any broker is started.
+	Made func(*Cluster)
 	// Binary is the broker to run, where it is not Binary's.
 	Binary string
 	// Wrap puts words before the broker's command line, strace for one.
@@ -176,6 +178,9 @@ func Start(t testing.TB, o Options) *Cluster {
 		c.Brokers = append(c.Brokers, n)
 	}
 	t.Cleanup(c.stopAll)
+	if o.Made != nil {
+		o.Made(c)
+	}
 	for _, n := range c.Brokers {
 		n.start(o.Wrap)
 	}
@@ -389,10 +394,13 @@ func (n *Node) ended() bool {
 	}
 }
 
-// PID is the broker's process.
+// PID is the broker's process, the last one if it has ended; 0 before its first start.
 func (n *Node) PID() int {
 	n.mu.Lock()
 	defer n.mu.Unlock()
+	if n.cmd == nil {
+		return 0
+	}
 	return n.cmd.Process.Pid
 }
 
