@@ -208,8 +208,10 @@ func (b *Broker) openLogs(ctx context.Context) error {
 	m, err := partition.NewManager(ctx, partition.Config{
 		BrokerID: b.cfg.ID, BrokerEpoch: b.epoch.Load, FS: vfs.OS, Dirs: b.dirs, Offline: b.offlineDirs,
 		Topic: b.topics.get, PrefetchTopics: b.topics.prefetch,
+		// Before the controller's first word nothing is known not to be there.
 		Known: func(tp partition.TopicPartition) bool {
-			return b.metadata.Image().Partition(tp.Topic, tp.Partition) != nil
+			im := b.metadata.Image()
+			return im.ControllerEpoch == 0 || im.Partition(tp.Topic, tp.Partition) != nil
 		},
 		TopicID: b.topicID,
 		Alive:   func(id int32) bool { return b.metadata.Image().Alive(id) },

@@ -59,6 +59,7 @@ type fake struct {
 	deleted map[topicPart]int
 	stopped map[topicPart]int
 	log     []string // kinds of requests, in order
+	first   int      // topics in its image after the first update
 	ctlEp   int32
 }
 
@@ -192,8 +193,12 @@ func (f *fake) Do(_ context.Context, sent kmsg.Request) (kmsg.Response, error) {
 	case *kmsg.UpdateMetadataRequest:
 		out := resp.(*kmsg.UpdateMetadataResponse)
 		if out.ErrorCode = f.fence(r.ControllerEpoch, r.BrokerEpoch, "UpdateMetadata"); out.ErrorCode == 0 {
+			first := f.cache.Image().ControllerEpoch == 0
 			if _, err := f.cache.Apply(r); err != nil {
 				return nil, err
+			}
+			if first {
+				f.first = len(f.cache.Image().Topics)
 			}
 		}
 	case *kmsg.StopReplicaRequest:

@@ -435,6 +435,11 @@ func TestControllerThatIsBackFirstDoesNotLeadOn(t *testing.T) {
 	again := c.start(1)
 	again.control()
 	c.await("the next life is told of all", func() bool { return len(again.leads) == 3 })
+	c.locked(func() {
+		if again.first != 4 {
+			t.Errorf("the controller's first word to a new broker is of %d topics", again.first)
+		}
+	})
 	for _, want := range []struct {
 		topic  string
 		leader int32

@@ -42,7 +42,9 @@ func (t *term) failover() error {
 	for _, id := range t.st.ids() {
 		t.addSender(t.st.brokers[id])
 	}
-	t.sendMetadata(t.st.ids(), nil)
+	// All of the cluster at once: for a broker that has just started this is the
+	// controller's first word, and what it leaves out does not exist for clients.
+	t.sendMetadata(t.st.ids(), t.allPartitions())
 
 	b := t.newBatch()
 	if err := t.rebornOut(b); err != nil {
@@ -54,8 +56,6 @@ func (t *term) failover() error {
 		return err
 	}
 	b.send()
-	// Everything else about the cluster, for brokers that were told nothing yet.
-	t.sendMetadata(t.st.ids(), t.allPartitions())
 	if err := t.replicasOffline(b, t.st.partitionsOn(t.missing()...)); err != nil {
 		return err
 	}
