@@ -11,10 +11,10 @@ import (
 )
 
 var (
-	seconds = flag.Int("chaos.seconds", 20, "how long TestChaos breaks things, rests not counted")
+	seconds = flag.Int("chaos.seconds", 15, "how long TestChaos breaks things, rests not counted")
 	seed    = flag.Uint64("chaos.seed", 0, "seed of the schedule; 0 takes the time")
 	replay  = flag.String("chaos.replay", "", "a history's file, whose schedule is carried out once more")
-	keep    = flag.String("chaos.keep", "", "folder for the history and, of a failed run, the brokers' logs; empty: a temporary one")
+	keep    = flag.String("chaos.keep", "", "folder for the history and, of a failed run, the brokers' logs and data; empty: a temporary one")
 	brokers = flag.Int("chaos.brokers", 3, "brokers of the cluster")
 	clock   = flag.Bool("chaos.clock", false, "let wall clocks jump, too: Go's library is built anew for that")
 	bites   = flag.Bool("chaos.bites", false, "run TestCheckerBites, which takes two minutes")
@@ -54,7 +54,17 @@ func TestChaos(t *testing.T) {
 	}
 	dir := *keep
 	if dir == "" {
-		dir = t.TempDir()
+		var err error
+		if dir, err = os.MkdirTemp("", "penstock-chaos"); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() {
+			if t.Failed() {
+				t.Logf("history, logs and data are left in %s", dir)
+				return
+			}
+			_ = os.RemoveAll(dir)
+		})
 	} else if err := os.MkdirAll(dir, 0o755); err != nil {
 		t.Fatal(err)
 	}

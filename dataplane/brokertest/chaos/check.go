@@ -21,8 +21,9 @@ func (h *History) Check(f Final) []Anomaly {
 	defer h.mu.Unlock()
 	for _, at := range h.sorted() {
 		part, topic := h.parts[at], h.topics[at.topic]
-		end := f.Ends[at.topic][at.partition]
-		h.checkLog(at, part, end)
+		if end, ok := f.Ends[at.topic][at.partition]; ok { // else it did not heal, which is an anomaly already
+			h.checkLog(at, part, end)
+		}
 		h.checkWrites(at, part, topic)
 		if topic.Keeps {
 			h.checkLatest(at, part)

@@ -41,13 +41,12 @@ func (n *nemesis) carryOut(steps []Step) {
 	n.began = time.Now()
 	n.down = map[int]bool{}
 	n.changes = make(chan struct{}, 1)
-	late := time.Duration(0) // what the rests have taken, which the schedule does not know
+	late := time.Duration(0) // what rests and slow steps have taken, which the schedule does not know
 	for _, s := range steps {
 		n.until(n.began.Add(s.At + late))
+		late = max(late, time.Since(n.began)-s.At)
 		if s.Fault == Rest {
-			rest := time.Now()
 			n.rest()
-			late += time.Since(rest)
 			continue
 		}
 		if err := n.do(s); err != nil {

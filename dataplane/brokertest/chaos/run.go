@@ -28,7 +28,8 @@ type Options struct {
 	Settings []string // of every broker
 	Binary   string   // the broker to run; empty: as it is built
 	History  io.Writer
-	Logs     string // a folder for the brokers' logs, if there are anomalies
+	Heal     time.Duration // how long a healed cluster may take to be whole; 0: 90 s
+	Logs     string        // a folder for the brokers' logs and data, if there are anomalies
 }
 
 // The topics of an ordinary run: what producers are promised, by how they ask.
@@ -68,6 +69,9 @@ type run struct {
 // returns what was wrong.
 func Run(t testing.TB, o Options) ([]Anomaly, Counts) {
 	t.Helper()
+	if o.Heal == 0 {
+		o.Heal = 90 * time.Second
+	}
 	r := &run{t: t, o: o, h: NewHistory(o.History, o.Topics...), gate: newGate(), counts: map[string]int32{}}
 	for _, s := range o.Schedule {
 		r.h.Note("schedule", s)
@@ -97,8 +101,15 @@ func Run(t testing.TB, o Options) ([]Anomaly, Counts) {
 	return anomalies, counts
 }
 
-// keepLogs copies what the brokers have logged.
+// keepLogs copies what the brokers have logged, and their folders.
 func (r *run) keepLogs() {
+	for _, n := range r.c.Brokers {
+		to := filepath.Join(r.o.Logs, filepath.Base(n.LogDir))
+		_ = os.RemoveAll(to) // an earlier run's
+		if err := os.CopyFS(to, os.DirFS(n.LogDir)); err != nil {
+			r.t.Log(err)
+		}
+	}
 	logs, _ := filepath.Glob(filepath.Join(r.c.Dir, "broker-*.log"))
 	for _, f := range logs {
 		b, err := os.ReadFile(f)
@@ -215,15 +226,15 @@ func (r *run) within(bound time.Duration, what string, cond func() error) bool {
 // read, and holds the replicas against each other. The gate is shut meanwhile.
 func (r *run) look(ctx context.Context) (ends map[string]map[int32]int64) {
 	for _, w := range r.writers {
-		r.within(90*time.Second, fmt.Sprint("writer ", w.id), func() error {
-			flush, cancel := context.WithTimeout(ctx, 90*time.Second)
+		r.within(r.o.Heal, fmt.Sprint("writer ", w.id), func() error {
+			flush, cancel := context.WithTimeout(ctx, r.o.Heal)
 			defer cancel()
 			return w.cl.Flush(flush)
 		})
 	}
 	replicas := map[tp][]int32{}
 	for _, topic := range r.names {
-		r.within(90*time.Second, topic, func() (err error) { return r.whole(ctx, topic, replicas) })
+		r.within(r.o.Heal, topic, func() (err error) { return r.whole(ctx, topic, replicas) })
 	}
 	ends = map[string]map[int32]int64{}
 	for at, ids := range replicas {

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"math"
 	"math/rand/v2"
 	"slices"
 	"strconv"
@@ -68,13 +69,10 @@ func Draw(seed uint64, length time.Duration, brokers int, without ...Fault) []St
 	for _, w := range weights {
 		total += w.weight
 	}
-	// between is drawn so that short times are as likely as long ones.
+	// between draws so that 1 to 2 s is as likely as 2 to 4 s.
 	between := func(lo, hi time.Duration) time.Duration {
-		d := lo
-		for d*2 < hi && r.IntN(2) == 0 {
-			d *= 2
-		}
-		return (d + time.Duration(r.Int64N(int64(d)))).Truncate(time.Millisecond)
+		d := float64(lo) * math.Pow(float64(hi)/float64(lo), r.Float64())
+		return time.Duration(d).Truncate(time.Millisecond)
 	}
 	broker := func() string {
 		switch r.IntN(5) {
@@ -99,7 +97,7 @@ func Draw(seed uint64, length time.Duration, brokers int, without ...Fault) []St
 	var steps []Step
 	round := min(length, 30*time.Second)
 	next := round
-	for at := between(200*time.Millisecond, time.Second); ; at += between(200*time.Millisecond, 4*time.Second) {
+	for at := between(200*time.Millisecond, time.Second); ; at += between(100*time.Millisecond, 4*time.Second) {
 		if at >= next || at >= length {
 			steps = append(steps, Step{At: min(at, length), Fault: Rest})
 			if at >= length || length-at < 5*time.Second {
