@@ -10,7 +10,7 @@ VENV        ?= $(HOME)/.cache/penstock-compat
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
 
 .DEFAULT_GOAL := help
-.PHONY: help build deps test-deps run stop test test-race test-crash fuzz bench compat compat-kafka lint fmt generate clean
+.PHONY: help build deps test-deps run stop test test-race test-crash chaos fuzz bench compat compat-kafka lint fmt generate clean
 
 help: ## show this
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -60,6 +60,13 @@ SEED        ?= -1
 test-crash: ## 10,000 seeded power cuts under logs and folders; RUNS=, SEED=
 	$(GO) test -count=1 -timeout 30m ./dataplane/commitlog ./dataplane/partition -run PowerCut -crash.runs $(RUNS) -crash.seed $(SEED)
 	CLEAN_CRASH_RUNS=60 $(GO) test -count=1 -timeout 30m ./dataplane/commitlog -run TestCrashAtAnyOperationOfAClean
+
+# SEED=n draws the schedule of an earlier run again. What a failed run leaves is in
+# bin/chaos: history.jsonl and the brokers' logs.
+SECONDS     ?= 60
+chaos: test-deps ## break a cluster for SECONDS= (60, rests not counted) as SEED= says, and check what its clients were told
+	$(GO) test -count=1 -timeout 0 -v ./dataplane/brokertest/chaos -run 'TestChaos$$' \
+		-chaos.clock -chaos.seconds $(SECONDS) -chaos.seed $(patsubst -1,0,$(SEED)) -chaos.keep $(CURDIR)/$(BIN)/chaos $(ARGS)
 
 # One after the other, each on one CPU: a line each, and what it found if it did.
 fuzz: ## every fuzz target of the data plane, FUZZTIME each (1m)

@@ -48,7 +48,8 @@ type Broker struct {
 	farewell    farewell               // to clients of leaders that move
 	session     *zksession.Box         // where a supervisor finds the session; nil without one
 	zk          *coordination.Client
-	epoch       atomic.Int64 // czxid of our registration, -1 before it
+	epoch       atomic.Int64  // czxid of our registration, -1 before it
+	registered  chan struct{} // closed with the first registration
 	metadata    *metadata.Cache
 	topics      *topicConfigs
 	wheel       *purgatory.Wheel

@@ -8,6 +8,7 @@ import (
 	"net"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
@@ -55,6 +56,7 @@ func Start(ctx context.Context, cfg *config.Broker, p Process) (_ *Broker, err e
 	b := &Broker{cfg: cfg, log: log.With("broker", cfg.ID), logLevel: p.Level, session: p.Session, failed: make(chan error, 1)}
 	b.epoch.Store(-1)
 	b.settings.inForce.Store(cfg)
+	b.registered = make(chan struct{})
 	b.ctx, b.cancel = context.WithCancel(context.Background())
 	b.onStop("background work", func(context.Context) error {
 		b.cancel()
@@ -215,8 +217,10 @@ func (b *Broker) openLogs(ctx context.Context) error {
 	m, err := partition.NewManager(ctx, partition.Config{
 		BrokerID: b.cfg.ID, BrokerEpoch: b.epoch.Load, FS: vfs.OS, Dirs: b.dirs, Offline: b.offlineDirs,
 		Topic: b.topics.get, PrefetchTopics: b.topics.prefetch,
+		// Before the controller's first word nothing is known not to be there.
 		Known: func(tp partition.TopicPartition) bool {
-			return b.metadata.Image().Partition(tp.Topic, tp.Partition) != nil
+			im := b.metadata.Image()
+			return im.ControllerEpoch == 0 || im.Partition(tp.Topic, tp.Partition) != nil
 		},
 		TopicID:         b.topicID,
 		Alive:           func(id int32) bool { return b.metadata.Image().Alive(id) },
@@ -348,8 +352,8 @@ func (b *Broker) serve(context.Context) error {
 		Sessions:   fetchsession.New(fetchsession.Config{Slots: b.cfg.MaxIncrementalFetchSessions}),
 		Controller: b.controller, Quotas: b.quotas, Store: store{b.zk}, ACLs: b.acls,
 		SASL:        func(l string) *auth.Server { return b.logins[l] },
-		EnsureTopic: b.ensureTopic, NextProducerID: ids.take, BrokerEpoch: b.epoch.Load, Logger: b.log, LogLevel: b.logLevel,
-		SendAway: b.farewell.sendAway,
+		EnsureTopic: b.ensureTopic, NextProducerID: ids.take, BrokerEpoch: b.epoch.Load, Registered: b.registered,
+		Logger: b.log, LogLevel: b.logLevel, SendAway: b.farewell.sendAway,
 	}
 	if b.meter != nil {
 		d.Fetched = b.meter.Fetched
@@ -383,12 +387,14 @@ func (b *Broker) register(ctx context.Context) error {
 		}
 		me.Endpoints = append(me.Endpoints, coordination.Endpoint{Listener: e.Name, SecurityProtocol: e.Protocol, Host: e.Host, Port: port})
 	}
+	var once sync.Once
 	register := func(ctx context.Context) error {
 		epoch, err := b.zk.RegisterBroker(ctx, me)
 		if err != nil {
 			return err
 		}
 		b.epoch.Store(epoch)
+		once.Do(func() { close(b.registered) })
 		b.log.Info("registered", "epoch", epoch, "endpoints", me.Endpoints)
 		return nil
 	}

@@ -48,6 +48,7 @@ type Node struct {
 	ZK         *zktest.Proxy // to ZooKeeper; nil unless the Options ask for it
 
 	c          *Cluster
+	binary     string
 	supervised bool
 	frozen     bool // its process is stopped by SIGSTOP
 	debug      bool // the next start logs its steps
@@ -73,6 +74,13 @@ type Options struct {
 	// ZooKeepers is how many servers ZooKeeper has, 1 unless set; more cannot be behind
 	// proxies.
 	ZooKeepers int
+	// Ensemble gives the address under which a broker finds ZooKeeper, where it
+	// is not the server's own.
+	Ensemble func(id int, server string) string
+	// Made is told of the cluster before any broker is started.
+	Made func(*Cluster)
+	// Binary is the broker to run, where it is not Binary's.
+	Binary string
 	// Wrap puts words before the broker's command line, strace for one.
 	Wrap []string
 	// Supervised runs each broker under a supervisor, which leaves a dead one dead
@@ -90,24 +98,29 @@ var binary struct {
 func Binary(t testing.TB) string {
 	t.Helper()
 	binary.once.Do(func() {
-		_, here, _, _ := runtime.Caller(0)
-		root := filepath.Join(filepath.Dir(here), "..", "..")
 		dir, err := os.MkdirTemp("", "penstock-brokertest")
 		if err != nil {
 			binary.err = err
 			return
 		}
 		binary.path = filepath.Join(dir, "penstock-broker")
-		cmd := exec.Command("go", "build", "-o", binary.path, "./dataplane/cmd/penstock-broker")
-		cmd.Dir = root
-		if out, err := cmd.CombinedOutput(); err != nil {
-			binary.err = fmt.Errorf("go build: %w\n%s", err, out)
-		}
+		binary.err = Build(binary.path)
 	})
 	if binary.err != nil {
 		t.Fatal(binary.err)
 	}
 	return binary.path
+}
+
+// Build builds the broker to a path of the caller's; args are for go build.
+func Build(path string, args ...string) error {
+	_, here, _, _ := runtime.Caller(0)
+	cmd := exec.Command("go", append(append([]string{"build", "-o", path}, args...), "./dataplane/cmd/penstock-broker")...)
+	cmd.Dir = filepath.Join(filepath.Dir(here), "..", "..")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("go build: %w\n%s", err, out)
+	}
+	return nil
 }
 
 // Main runs a package's tests and removes what Binary built.
@@ -158,6 +171,12 @@ func Start(t testing.TB, o Options) *Cluster {
 			n.ZK = zktest.NewProxy(t, zk)
 			ensemble = n.ZK.Addr()
 		}
+		if o.Ensemble != nil {
+			ensemble = o.Ensemble(id, ensemble)
+		}
+		if n.binary = o.Binary; n.binary == "" {
+			n.binary = Binary(t)
+		}
 		lines := []string{
 			fmt.Sprintf("broker.id=%d", id), "log.dirs=" + n.LogDir,
 			fmt.Sprintf("zookeeper.connect=%s%s", ensemble, c.chroot), "zookeeper.session.timeout.ms=4000",
@@ -175,6 +194,9 @@ func Start(t testing.TB, o Options) *Cluster {
 		c.Brokers = append(c.Brokers, n)
 	}
 	t.Cleanup(c.stopAll)
+	if o.Made != nil {
+		o.Made(c)
+	}
 	for _, n := range c.Brokers {
 		n.start(o.Wrap)
 	}
@@ -306,7 +328,7 @@ func (n *Node) logFile() string {
 func (n *Node) start(wrap []string) {
 	t := n.c.t
 	t.Helper()
-	argv := append(append([]string{}, wrap...), Binary(t))
+	argv := append(append([]string{}, wrap...), n.binary)
 	if n.supervised {
 		argv = append(argv, "supervise", "--no-restart")
 	}
@@ -354,6 +376,12 @@ func (n *Node) Start() {
 	n.AwaitServing()
 }
 
+// Launch starts the broker again after its process has ended, and waits for nothing.
+func (n *Node) Launch() {
+	n.c.t.Helper()
+	n.start(nil)
+}
+
 // AwaitServing waits until the broker accepts connections.
 func (n *Node) AwaitServing() {
 	n.c.t.Helper()
@@ -371,23 +399,36 @@ func (n *Node) AwaitServing() {
 	})
 }
 
+// Ended tells whether the broker's process is gone.
+func (n *Node) Ended() bool { return n.ended() }
+
 func (n *Node) ended() bool {
+	n.mu.Lock()
+	end := n.end
+	n.mu.Unlock()
 	select {
-	case <-n.end:
+	case <-end:
 		return true
 	default:
 		return false
 	}
 }
 
-// PID is the broker's process.
-func (n *Node) PID() int { return n.cmd.Process.Pid }
+// PID is the broker's process, the last one if it has ended; 0 before its first start.
+func (n *Node) PID() int {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.cmd == nil {
+		return 0
+	}
+	return n.cmd.Process.Pid
+}
 
 // Signal sends a signal to the broker, or to its supervisor.
 func (n *Node) Signal(sig syscall.Signal) {
-	to := -n.cmd.Process.Pid
+	to := -n.PID()
 	if n.supervised && sig != syscall.SIGKILL { // which passes it on
-		to = n.cmd.Process.Pid
+		to = n.PID()
 	}
 	_ = syscall.Kill(to, sig)
 }

@@ -1,20 +1,14 @@
 package brokertest
 
 import (
-	"bytes"
 	"context"
 	"fmt"
-	"os"
-	"path/filepath"
-	"slices"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
-
-	"penstock/dataplane/vfs"
 )
 
 // load is a steady idempotent acks=all producer that keeps a ledger.
@@ -117,61 +111,12 @@ func (c *Cluster) sameLogs(topic string) {
 	for _, p := range resp.Topics[0].Partitions {
 		folder := fmt.Sprintf("%s-%d", topic, p.Partition)
 		Await(c.t, 20*time.Second, "equal replicas of "+folder, func() error {
-			var first []byte
-			var firstEpochs string
-			for i, id := range p.Replicas {
-				data, epochs, err := logBytes(c.Brokers[id].replicaDir(folder))
-				if err != nil {
-					return err
-				}
-				if i == 0 {
-					first, firstEpochs = data, epochs
-					continue
-				}
-				if !bytes.Equal(data, first) {
-					at := 0
-					for at < min(len(data), len(first)) && data[at] == first[at] {
-						at++
-					}
-					return fmt.Errorf("brokers %d and %d differ at byte %d of %d and %d", p.Replicas[0], id, at, len(first), len(data))
-				}
-				if epochs != firstEpochs {
-					return fmt.Errorf("brokers %d and %d have epochs %q and %q", p.Replicas[0], id, firstEpochs, epochs)
-				}
-			}
-			total += len(first)
-			return nil
+			n, err := c.SameLogs(topic, p.Partition, p.Replicas)
+			total += n
+			return err
 		})
 	}
 	c.t.Logf("%s: replicas hold the same %d bytes", topic, total)
-}
-
-// replicaDir is a partition's folder, in whichever of the log.dirs it lies.
-func (n *Node) replicaDir(folder string) string {
-	if n.SecondDir != "" {
-		if path := filepath.Join(n.SecondDir, folder); vfs.Exists(vfs.OS, path) {
-			return path
-		}
-	}
-	return filepath.Join(n.LogDir, folder)
-}
-
-// logBytes joins a partition's segments in order.
-func logBytes(dir string) (data []byte, epochs string, err error) {
-	segments, err := filepath.Glob(filepath.Join(dir, "*.log"))
-	if err != nil {
-		return nil, "", err
-	}
-	slices.Sort(segments)
-	for _, s := range segments {
-		b, err := os.ReadFile(s)
-		if err != nil {
-			return nil, "", err
-		}
-		data = append(data, b...)
-	}
-	b, err := os.ReadFile(filepath.Join(dir, "leader-epoch-checkpoint"))
-	return data, string(b), err
 }
 
 // leader asks any of the brokers that answer who leads a partition.

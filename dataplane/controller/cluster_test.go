@@ -5,6 +5,7 @@ import (
 	"errors"
 	"log/slog"
 	"os"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -62,6 +63,7 @@ type fake struct {
 	deleted map[topicPart]int
 	stopped map[topicPart]int
 	log     []string // kinds of requests, in order
+	first   int      // topics in its image after the first update
 	ctlEp   int32
 }
 
@@ -200,8 +202,12 @@ func (f *fake) Do(ctx context.Context, sent kmsg.Request) (kmsg.Response, error)
 	case *kmsg.UpdateMetadataRequest:
 		out := resp.(*kmsg.UpdateMetadataResponse)
 		if out.ErrorCode = f.fence(r.ControllerEpoch, r.BrokerEpoch, "UpdateMetadata"); out.ErrorCode == 0 {
+			first := f.cache.Image().ControllerEpoch == 0
 			if _, err := f.cache.Apply(r); err != nil {
 				return nil, err
+			}
+			if first {
+				f.first = len(slices.Collect(f.cache.Image().Topics()))
 			}
 		}
 	case *kmsg.StopReplicaRequest:

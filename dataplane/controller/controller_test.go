@@ -418,3 +418,56 @@ func TestControllersNextLifeTakesOfficeWhileItsOldSessionLives(t *testing.T) {
 	}
 	c.create(next, "u", []int32{1, 2})
 }
+
+// TestControllerThatIsBackFirstDoesNotLeadOn kills the controller, which leads
+// and follows, and has its next life take office before anybody else: nobody has
+// seen the registration go. What it led goes to others, under a new epoch, and it
+// is in sync nowhere; where it was alone it leads again, under a new epoch, too.
+func TestControllerThatIsBackFirstDoesNotLeadOn(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t, 1, 2, 3)
+	c.brokers[1].control()
+	old := c.awaitController(1)
+	c.create(old, "leads", []int32{1, 2, 3})
+	c.create(old, "follows", []int32{2, 1, 3})
+	c.create(old, "alone", []int32{1})
+	c.create(old, "others", []int32{2, 3})
+	c.brokers[1].proxy.Cut()
+	again := c.start(1)
+	again.control()
+	c.await("the next life is told of all", func() bool { return len(again.leads) == 3 })
+	c.locked(func() {
+		if again.first != 4 {
+			t.Errorf("the controller's first word to a new broker is of %d topics", again.first)
+		}
+	})
+	for _, want := range []struct {
+		topic  string
+		leader int32
+		epoch  int32
+		isr    []int32
+	}{{"leads", 2, 1, []int32{2, 3}}, {"follows", 2, 1, []int32{2, 3}}, {"alone", 1, 1, []int32{1}}, {"others", 2, 0, []int32{2, 3}}} {
+		s := c.state(want.topic, 0)
+		if s.Leader != want.leader || s.LeaderEpoch != want.epoch || !slices.Equal(s.ISR, want.isr) {
+			t.Errorf("%s: %+v, want %+v", want.topic, s, want)
+		}
+		c.locked(func() {
+			if told, ok := again.leads[part(want.topic, 0)]; ok && told.LeaderEpoch != want.epoch {
+				t.Errorf("%s: it was told of epoch %d", want.topic, told.LeaderEpoch)
+			}
+		})
+	}
+	// A term that begins with nothing changed changes nothing.
+	epoch := again.ctl.Epoch()
+	again.proxy.Drop()
+	again.ctl.Stop()
+	c.brokers[2].control()
+	c.awaitController(2)
+	if e := c.brokers[2].ctl.Epoch(); e != epoch+1 {
+		t.Fatalf("epoch %d after %d", e, epoch)
+	}
+	c.await("2 is told of all", func() bool { return c.brokers[2].ctlEp == epoch+1 && len(c.brokers[2].leads) == 3 })
+	if s := c.state("leads", 0); s.LeaderEpoch != 1 {
+		t.Errorf("a term without news has changed %+v", s)
+	}
+}

@@ -46,17 +46,20 @@ func (t *term) failover() error {
 	for _, id := range t.st.ids() {
 		t.addSender(t.st.brokers[id])
 	}
-	t.sendMetadata(t.st.ids(), nil)
+	// All of the cluster at once: for a broker that has just started this is the
+	// controller's first word, and what it leaves out does not exist for clients.
+	t.sendMetadata(t.st.ids(), t.allPartitions())
 
 	b := t.newBatch()
+	if err := t.rebornOut(b); err != nil {
+		return err
+	}
 	t.startReplicas(b)
 	b.send()
 	if err := t.startPartitions(b); err != nil {
 		return err
 	}
 	b.send()
-	// Everything else about the cluster, for brokers that were told nothing yet.
-	t.sendMetadata(t.st.ids(), t.allPartitions())
 	if err := t.replicasOffline(b, t.st.partitionsOn(t.missing()...)); err != nil {
 		return err
 	}

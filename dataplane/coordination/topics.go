@@ -32,6 +32,7 @@ type PartitionState struct {
 	ISR             []int32
 	Recovering      bool  // the leader was elected uncleanly and has not recovered
 	Version         int32 // of the znode: the partition epoch; set by reads
+	Written         int64 // the zxid of the last write; set by reads
 }
 
 type topicJSON struct {
@@ -221,7 +222,7 @@ func (c *Client) PartitionState(ctx context.Context, tp protocol.TopicPartition)
 	if err != nil {
 		return s, fmt.Errorf("coordination: state of %s: %w", tp, err)
 	}
-	s.Version = st.Version
+	s.Version, s.Written = st.Version, st.Mzxid
 	return s, nil
 }
 

@@ -87,7 +87,8 @@ func idsAllowed(req *kmsg.MetadataRequest) bool {
 
 // awaitFirstImage waits, for a broker that has just started, for the
 // controller's first word. Kafka answers with an empty cluster meanwhile, from
-// which clients conclude that their topics are gone.
+// which clients conclude that their topics are gone. When that word does not come in
+// time no topic is unknown: franz-go gives a record up after five such answers.
 func (h *Handler) awaitFirstImage() {
 	if h.Metadata.Image().ControllerEpoch != 0 {
 		return
@@ -114,6 +115,8 @@ func (h *Handler) askedTopic(r *listener.Request, image *metadata.Image, t kmsg.
 		rt.TopicID, rt.ErrorCode = protocol.UUID{}, kerr.TopicAuthorizationFailed.Code
 	case tenants.CheckTopicName(name) != nil:
 		rt.ErrorCode = kerr.InvalidTopicException.Code
+	case image.Topic(name) == nil && image.ControllerEpoch == 0: // see awaitFirstImage
+		rt.ErrorCode = kerr.LeaderNotAvailable.Code
 	case image.Topic(name) == nil:
 		rt.ErrorCode = kerr.UnknownTopicOrPartition.Code
 	default:

@@ -59,7 +59,24 @@ func (h *Handler) controllerRefused(r *listener.Request, epoch int64, carried bo
 	if !h.authorizeCluster(r, kmsg.ACLOperationClusterAction) {
 		return kerr.ClusterAuthorizationFailed
 	}
-	if own := h.BrokerEpoch(); carried && epoch >= 0 && epoch < own {
+	if !carried || epoch < 0 {
+		return nil
+	}
+	return h.forThisLife(epoch)
+}
+
+// forThisLife holds a request's broker epoch against our own. Connections are
+// served before this broker is registered, so a request that comes first may be
+// for the life before, about whose end the controller has not heard: it waits
+// until there is an epoch to hold it against. Taken in, it would make leaders
+// and an image of the cluster that has only what it names.
+func (h *Handler) forThisLife(epoch int64) error {
+	select {
+	case <-h.Registered:
+	case <-h.ctx.Done():
+		return kerr.BrokerNotAvailable
+	}
+	if own := h.BrokerEpoch(); epoch < own {
 		h.Logger.Warn("a controller request for an earlier life of this broker is refused", "epoch", epoch, "own", own)
 		return kerr.StaleBrokerEpoch
 	}

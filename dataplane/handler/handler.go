@@ -54,8 +54,10 @@ type Deps struct {
 	// SendAway gives a client that wanted to produce or to fetch the reply that this
 	// broker does not lead; it may do so later.
 	SendAway func(reply func())
-	// BrokerEpoch is the czxid of this broker's registration, -1 if unknown.
+	// BrokerEpoch is the czxid of this broker's registration, known once
+	// Registered is closed.
 	BrokerEpoch func() int64
+	Registered  <-chan struct{}
 
 	Logger *slog.Logger
 	// LogLevel is the level of what Logger writes, if that can be changed.

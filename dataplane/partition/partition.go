@@ -238,9 +238,14 @@ func (p *Partition) advance(now time.Time) bool {
 	}
 	hw := p.end
 	set := p.maximalISR()
+	spare := planted == "early watermark"
 	for i := range p.remotes {
 		r := &p.remotes[i]
 		if r.end >= hw {
+			continue
+		}
+		if spare { // it does not wait for one of its followers
+			spare = false
 			continue
 		}
 		if slices.Contains(set, r.id) || (r.caughtUp(p.end, now, p.m.lag) && r.refused.IsZero() && p.m.alive(r.id)) {

@@ -1,0 +1,68 @@
+package brokertest
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"penstock/dataplane/vfs"
+)
+
+// SameLogs compares what the replicas of a partition have on disk, records and
+// leader epochs, byte for byte. It returns how many bytes of records each has.
+func (c *Cluster) SameLogs(topic string, partition int32, replicas []int32) (int, error) {
+	folder := fmt.Sprintf("%s-%d", topic, partition)
+	var first []byte
+	var firstEpochs string
+	for i, id := range replicas {
+		data, epochs, err := logBytes(c.Brokers[id].replicaDir(folder))
+		if err != nil {
+			return 0, err
+		}
+		if i == 0 {
+			first, firstEpochs = data, epochs
+			continue
+		}
+		if !bytes.Equal(data, first) {
+			at := 0
+			for at < min(len(data), len(first)) && data[at] == first[at] {
+				at++
+			}
+			return 0, fmt.Errorf("brokers %d and %d differ at byte %d of %d and %d", replicas[0], id, at, len(first), len(data))
+		}
+		if epochs != firstEpochs {
+			return 0, fmt.Errorf("brokers %d and %d have epochs %q and %q", replicas[0], id, firstEpochs, epochs)
+		}
+	}
+	return len(first), nil
+}
+
+// replicaDir is a partition's folder, in whichever of the log.dirs it lies.
+func (n *Node) replicaDir(folder string) string {
+	if n.SecondDir != "" {
+		if path := filepath.Join(n.SecondDir, folder); vfs.Exists(vfs.OS, path) {
+			return path
+		}
+	}
+	return filepath.Join(n.LogDir, folder)
+}
+
+// logBytes joins a partition's segments in order.
+func logBytes(dir string) (data []byte, epochs string, err error) {
+	segments, err := filepath.Glob(filepath.Join(dir, "*.log"))
+	if err != nil {
+		return nil, "", err
+	}
+	slices.Sort(segments)
+	for _, s := range segments {
+		b, err := os.ReadFile(s)
+		if err != nil {
+			return nil, "", err
+		}
+		data = append(data, b...)
+	}
+	b, err := os.ReadFile(filepath.Join(dir, "leader-epoch-checkpoint"))
+	return data, string(b), err
+}

@@ -1,0 +1,7 @@
+//go:build plantedbug
+
+package partition
+
+import "os"
+
+var planted = os.Getenv("PLANTED_BUG")
