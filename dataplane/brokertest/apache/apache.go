@@ -42,6 +42,8 @@ var tools = map[string]map[string]string{
 	"topics":           {V44: "org.apache.kafka.tools.TopicCommand", V39: "org.apache.kafka.tools.TopicCommand"},
 	"log-dirs":         {V44: "org.apache.kafka.tools.LogDirsCommand", V39: "org.apache.kafka.tools.LogDirsCommand"},
 	"delete-records":   {V44: "org.apache.kafka.tools.DeleteRecordsCommand", V39: "org.apache.kafka.tools.DeleteRecordsCommand"},
+	"reassign":         {V44: "org.apache.kafka.tools.reassign.ReassignPartitionsCommand", V39: "org.apache.kafka.tools.reassign.ReassignPartitionsCommand"},
+	"leader-election":  {V44: "org.apache.kafka.tools.LeaderElectionCommand", V39: "org.apache.kafka.tools.LeaderElectionCommand"},
 	"groups":           {V44: "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand", V39: "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"},
 }
 
@@ -293,11 +295,17 @@ func (b *Broker) Stop() error {
 		b.Kill()
 		return fmt.Errorf("broker of Apache Kafka does not stop, see %s", b.LogFile())
 	}
-	var exit *exec.ExitError
-	if errors.As(b.err, &exit) { // 143: ended by our own signal
+	if EndedBySIGTERM(b.err) {
 		return nil
 	}
 	return b.err
+}
+
+// EndedBySIGTERM says that Java has ended in order after a SIGTERM, which it
+// reports by the status 143.
+func EndedBySIGTERM(err error) bool {
+	var exit *exec.ExitError
+	return errors.As(err, &exit) && exit.ExitCode() == 128+int(syscall.SIGTERM)
 }
 
 // Kill ends the broker by SIGKILL and waits until it is gone; its files stay.
