@@ -5,6 +5,7 @@ package brokertest
 import (
 	"context"
 	"fmt"
+	"path/filepath"
 	"sync"
 	"testing"
 	"time"
@@ -85,12 +86,24 @@ func (r *consumers) all(l *ledger) {
 	r.t.Logf("the group has read all %d acknowledged records, %d of them again after a rebalance", len(l.acked), again)
 }
 
+// gone waits until nothing of a topic is left in a broker's folder.
+func (c *Cluster) gone(id int32, topic string) {
+	c.t.Helper()
+	Await(c.t, time.Minute, fmt.Sprintf("nothing of %s on broker %d (%s)", topic, id, c.maker(id)), func() error {
+		left, err := filepath.Glob(filepath.Join(c.Brokers[id].LogDir, topic+"-*"))
+		if err == nil && len(left) > 0 {
+			err = fmt.Errorf("%v", left)
+		}
+		return err
+	})
+}
+
 // TestMixedMigration is docs/migrate-from-kafka.md: a cluster of Apache Kafka gets
 // brokers of ours, all replicas move to them, and Kafka's brokers are stopped for
 // good; then the way back. An idempotent acks=all producer and a consumer group work
 // all the while; neither sees an error, nothing is lost, doubled or out of order.
 func TestMixedMigration(t *testing.T) {
-	c := startMixed(t, 3, 3, "offsets.topic.num.partitions=2")
+	c := startMixed(t, 3, 3, "offsets.topic.num.partitions=2", "file.delete.delay.ms=1000")
 	ours, theirs := c.of(penstock), c.of(kafka)
 	c.control(kafka)
 	for _, id := range ours { // what the cluster was before
@@ -98,10 +111,17 @@ func TestMixedMigration(t *testing.T) {
 	}
 	const topic = "orders"
 	c.assign(topic, [][]int32{{3, 4, 5}, {4, 5, 3}, {5, 3, 4}, {3, 5, 4}}, "min.insync.replicas=2")
-	topics := map[string]int32{topic: 4, "__consumer_offsets": 2}
+	c.assign("java", [][]int32{{3, 4, 5}, {4, 5, 3}}, "min.insync.replicas=2")
+	topics := map[string]int32{topic: 4, "java": 2, "__consumer_offsets": 2}
 	l := startLoad(c, topic)
 	group := startConsumers(c, t, "billing", topic)
-	l.goesOn(3000, time.Minute)
+	java := startJava(c, t, apache.V44, "java")
+	goOn := func() {
+		t.Helper()
+		l.goesOn(1000, time.Minute)
+		java.goesOn(100)
+	}
+	goOn()
 
 	there := func(from, to []int32) {
 		t.Helper()
@@ -109,19 +129,25 @@ func TestMixedMigration(t *testing.T) {
 			c.Brokers[id].Start()
 		}
 		t.Logf("brokers %v have joined", to)
-		l.goesOn(1000, time.Minute)
+		goOn()
 		c.control(kafka)
 		c.move(apache.V39, to, topics)
 		t.Logf("all replicas are on %v", to)
-		l.goesOn(1000, time.Minute)
+		for _, id := range from {
+			for name := range topics {
+				c.gone(id, name)
+			}
+		}
+		goOn()
 		for _, id := range from {
 			c.Brokers[id].Stop()
 			t.Logf("broker %d has left", id)
-			l.goesOn(1000, time.Minute)
+			goOn()
 		}
 	}
 	there(theirs, ours)
 	there(ours, theirs)
+	java.end()
 	l.end(t)
 	group.all(&l.ledger)
 	c.understood()

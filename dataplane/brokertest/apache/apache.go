@@ -33,18 +33,20 @@ var pom []byte
 
 // tools maps the names of Kafka's command-line tools to their classes.
 var tools = map[string]map[string]string{
-	"dump-log":         {V44: "org.apache.kafka.tools.DumpLogSegments", V39: "kafka.tools.DumpLogSegments"},
-	"console-producer": {V44: "org.apache.kafka.tools.ConsoleProducer", V39: "kafka.tools.ConsoleProducer"},
-	"console-consumer": {V44: "org.apache.kafka.tools.consumer.ConsoleConsumer", V39: "org.apache.kafka.tools.consumer.ConsoleConsumer"},
-	"format":           {V44: "kafka.tools.StorageTool", V39: "kafka.tools.StorageTool"},
-	"broker":           {V44: "kafka.Kafka", V39: "kafka.Kafka"},
-	"producer-perf":    {V44: "org.apache.kafka.tools.ProducerPerformance", V39: "org.apache.kafka.tools.ProducerPerformance"},
-	"topics":           {V44: "org.apache.kafka.tools.TopicCommand", V39: "org.apache.kafka.tools.TopicCommand"},
-	"log-dirs":         {V44: "org.apache.kafka.tools.LogDirsCommand", V39: "org.apache.kafka.tools.LogDirsCommand"},
-	"delete-records":   {V44: "org.apache.kafka.tools.DeleteRecordsCommand", V39: "org.apache.kafka.tools.DeleteRecordsCommand"},
-	"reassign":         {V44: "org.apache.kafka.tools.reassign.ReassignPartitionsCommand", V39: "org.apache.kafka.tools.reassign.ReassignPartitionsCommand"},
-	"leader-election":  {V44: "org.apache.kafka.tools.LeaderElectionCommand", V39: "org.apache.kafka.tools.LeaderElectionCommand"},
-	"groups":           {V44: "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand", V39: "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"},
+	"dump-log":            {V44: "org.apache.kafka.tools.DumpLogSegments", V39: "kafka.tools.DumpLogSegments"},
+	"console-producer":    {V44: "org.apache.kafka.tools.ConsoleProducer", V39: "kafka.tools.ConsoleProducer"},
+	"console-consumer":    {V44: "org.apache.kafka.tools.consumer.ConsoleConsumer", V39: "org.apache.kafka.tools.consumer.ConsoleConsumer"},
+	"format":              {V44: "kafka.tools.StorageTool", V39: "kafka.tools.StorageTool"},
+	"broker":              {V44: "kafka.Kafka", V39: "kafka.Kafka"},
+	"producer-perf":       {V44: "org.apache.kafka.tools.ProducerPerformance", V39: "org.apache.kafka.tools.ProducerPerformance"},
+	"topics":              {V44: "org.apache.kafka.tools.TopicCommand", V39: "org.apache.kafka.tools.TopicCommand"},
+	"log-dirs":            {V44: "org.apache.kafka.tools.LogDirsCommand", V39: "org.apache.kafka.tools.LogDirsCommand"},
+	"delete-records":      {V44: "org.apache.kafka.tools.DeleteRecordsCommand", V39: "org.apache.kafka.tools.DeleteRecordsCommand"},
+	"reassign":            {V44: "org.apache.kafka.tools.reassign.ReassignPartitionsCommand", V39: "org.apache.kafka.tools.reassign.ReassignPartitionsCommand"},
+	"leader-election":     {V44: "org.apache.kafka.tools.LeaderElectionCommand", V39: "org.apache.kafka.tools.LeaderElectionCommand"},
+	"verifiable-producer": {V44: "org.apache.kafka.tools.VerifiableProducer", V39: "org.apache.kafka.tools.VerifiableProducer"},
+	"verifiable-consumer": {V44: "org.apache.kafka.tools.VerifiableConsumer", V39: "org.apache.kafka.tools.VerifiableConsumer"},
+	"groups":              {V44: "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand", V39: "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"},
 }
 
 // Get makes sure that the jars of a version are in the cache and returns the
