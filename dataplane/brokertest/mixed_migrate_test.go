@@ -103,7 +103,7 @@ func (c *Cluster) gone(id int32, topic string) {
 // good; then the way back. An idempotent acks=all producer and a consumer group work
 // all the while; neither sees an error, nothing is lost, doubled or out of order.
 func TestMixedMigration(t *testing.T) {
-	c := startMixed(t, 3, 3, "offsets.topic.num.partitions=2", "file.delete.delay.ms=1000")
+	c := startMixed(t, 3, 3, "offsets.topic.num.partitions=2", "log.segment.delete.delay.ms=1000")
 	ours, theirs := c.of(penstock), c.of(kafka)
 	c.control(kafka)
 	for _, id := range ours { // what the cluster was before
@@ -123,14 +123,14 @@ func TestMixedMigration(t *testing.T) {
 	}
 	goOn()
 
-	there := func(from, to []int32) {
+	there := func(controller make_, from, to []int32) {
 		t.Helper()
 		for _, id := range to {
 			c.Brokers[id].Start()
 		}
 		t.Logf("brokers %v have joined", to)
 		goOn()
-		c.control(kafka)
+		c.control(controller)
 		c.move(apache.V39, to, topics)
 		t.Logf("all replicas are on %v", to)
 		for _, id := range from {
@@ -145,8 +145,8 @@ func TestMixedMigration(t *testing.T) {
 			goOn()
 		}
 	}
-	there(theirs, ours)
-	there(ours, theirs)
+	there(kafka, theirs, ours)
+	there(penstock, ours, theirs)
 	java.end()
 	l.end(t)
 	group.all(&l.ledger)

@@ -16,6 +16,8 @@ import (
 )
 
 // tool runs one of Kafka's tools against the cluster and returns what it printed.
+// SERVERS among the arguments is replaced by the brokers' addresses; without it
+// --bootstrap-server is put before them.
 func (c *Cluster) tool(version, name string, args ...string) (string, error) {
 	c.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute)
@@ -26,7 +28,13 @@ func (c *Cluster) tool(version, name string, args ...string) (string, error) {
 			up = append(up, n.Addr)
 		}
 	}
-	cmd, err := apache.Tool(ctx, version, name, []string{"-Xshare:auto", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"}, append([]string{"--bootstrap-server", strings.Join(up, ",")}, args...)...)
+	if i := slices.IndexFunc(args, func(a string) bool { return strings.Contains(a, "SERVERS") }); i >= 0 {
+		args = slices.Clone(args)
+		args[i] = strings.Replace(args[i], "SERVERS", strings.Join(up, ","), 1)
+	} else {
+		args = append([]string{"--bootstrap-server", strings.Join(up, ",")}, args...)
+	}
+	cmd, err := apache.Tool(ctx, version, name, []string{"-Xshare:auto", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"}, args...)
 	if err != nil {
 		c.t.Fatal(err)
 	}
