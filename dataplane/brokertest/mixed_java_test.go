@@ -171,5 +171,7 @@ func (j *javaClients) end() {
 		})
 	}
 	j.t.Logf("Java's producer had %d records acknowledged, all there once and in order; its group read all, %d again after a rebalance", len(j.acked), j.again)
+	// Kafka's leader notes its epoch when it takes over, a follower with the first record.
+	j.c.put(j.topic, 2, 1)
 	j.c.sameLogs(j.topic)
 }
