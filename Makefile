@@ -89,8 +89,8 @@ compat: deps ## other makes' clients against the service: needs kcat, Python's v
 	@$(VENV)/bin/python -c 'import confluent_kafka' 2>/dev/null || $(VENV)/bin/pip install -q confluent-kafka
 	PYTHON=$(VENV)/bin/python $(GO) test -count=1 -timeout 20m -tags compat -v -run TestCompat ./controlplane/dev/devtest
 
-compat-kafka: deps ## the black-box suite against Apache Kafka, its tools over our logs, log folders carried both ways: needs Java 17 and Maven
-	$(GO) test -count=1 -timeout 20m -tags compat -v -run 'TestBlackBoxOfApacheKafka|TestKafkaReadsOurLogs|TestCarried' ./dataplane/brokertest
+compat-kafka: deps ## Apache Kafka: the black-box suite against it, its tools over our logs, folders carried both ways, mixed clusters: needs Java 17 and Maven
+	$(GO) test -count=1 -timeout 20m -tags compat -v -run 'TestBlackBoxOfApacheKafka|TestKafkaReadsOurLogs|TestCarried|TestMixed' ./dataplane/brokertest
 
 lint: ## go vet and staticcheck
 	$(GO) vet ./...

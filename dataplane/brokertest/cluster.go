@@ -22,6 +22,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"penstock/dataplane/brokertest/apache"
 	"penstock/dataplane/coordination/zktest"
 	"penstock/internal/ports"
 )
@@ -46,6 +47,7 @@ type Node struct {
 	LogDir     string
 	SecondDir  string        // another of its log.dirs, for tests that give it one
 	ZK         *zktest.Proxy // to ZooKeeper; nil unless the Options ask for it
+	Apache     bool          // Apache Kafka 3.9, not ours
 
 	c          *Cluster
 	binary     string
@@ -62,6 +64,7 @@ type Node struct {
 // Options of a cluster. The zero value is one plaintext broker.
 type Options struct {
 	Brokers  int
+	Apache   int      // so many of them, the last, are Apache Kafka 3.9
 	Settings []string // further lines of every server.properties, which win
 	// Each gives further lines for one broker, which win over all others.
 	Each func(id int) []string
@@ -161,7 +164,10 @@ func Start(t testing.TB, o Options) *Cluster {
 	rf := min(o.Brokers, 3)
 	for id := range o.Brokers {
 		ports := c.freePorts(o.Ports)
-		n := &Node{ID: int32(id), c: c, supervised: o.Supervised, Addr: fmt.Sprintf("127.0.0.1:%d", ports[0]), LogDir: filepath.Join(dir, fmt.Sprintf("data-%d", id))}
+		n := &Node{
+			ID: int32(id), c: c, supervised: o.Supervised, Apache: id >= o.Brokers-o.Apache,
+			Addr: fmt.Sprintf("127.0.0.1:%d", ports[0]), LogDir: filepath.Join(dir, fmt.Sprintf("data-%d", id)),
+		}
 		n.Properties = filepath.Join(dir, fmt.Sprintf("broker-%d", id), "server.properties")
 		if err := os.Mkdir(filepath.Dir(n.Properties), 0o700); err != nil {
 			t.Fatal(err)
@@ -325,9 +331,18 @@ func (n *Node) logFile() string {
 	return filepath.Join(n.c.Dir, fmt.Sprintf("broker-%d.log", n.ID))
 }
 
-func (n *Node) start(wrap []string) {
+func (n *Node) command(wrap []string) *exec.Cmd {
 	t := n.c.t
 	t.Helper()
+	if n.Apache {
+		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute) // it may have to be fetched
+		defer cancel()
+		cmd, err := apache.ZooKeeperBroker(ctx, n.ID, n.c.ZK.Addr()+n.c.chroot, n.Properties)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return cmd
+	}
 	argv := append(append([]string{}, wrap...), n.binary)
 	if n.supervised {
 		argv = append(argv, "supervise", "--no-restart")
@@ -336,12 +351,18 @@ func (n *Node) start(wrap []string) {
 	if n.debug {
 		argv = append(argv, "--log-level", "DEBUG")
 	}
+	return exec.Command(argv[0], argv[1:]...)
+}
+
+func (n *Node) start(wrap []string) {
+	t := n.c.t
+	t.Helper()
+	cmd := n.command(wrap)
 	out, err := os.OpenFile(n.logFile(), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer out.Close()
-	cmd := exec.Command(argv[0], argv[1:]...)
 	cmd.Stdout, cmd.Stderr = out, out
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true}
 	end := make(chan struct{})
@@ -382,14 +403,21 @@ func (n *Node) Launch() {
 	n.start(nil)
 }
 
-// AwaitServing waits until the broker accepts connections.
+// AwaitServing waits until the broker answers.
 func (n *Node) AwaitServing() {
 	n.c.t.Helper()
-	Await(n.c.t, 30*time.Second, fmt.Sprintf("broker %d serving", n.ID), func() error {
+	within := 30 * time.Second
+	if n.Apache {
+		within = 2 * time.Minute
+	}
+	Await(n.c.t, within, fmt.Sprintf("broker %d serving", n.ID), func() error {
 		if n.ended() {
 			n.mu.Lock()
 			defer n.mu.Unlock()
 			return fmt.Errorf("the process has ended: %v", n.err)
+		}
+		if n.Apache { // binds its port long before it serves
+			return apache.Answers(n.Addr)
 		}
 		conn, err := net.DialTimeout("tcp", n.Addr, time.Second)
 		if err != nil {
@@ -452,7 +480,7 @@ func (n *Node) Stop() {
 	case <-time.After(30 * time.Second):
 		n.c.t.Fatalf("broker %d does not stop", n.ID)
 	}
-	if n.err != nil {
+	if n.err != nil && !(n.Apache && apache.EndedBySIGTERM(n.err)) {
 		n.c.t.Fatalf("broker %d stopped with: %v", n.ID, n.err)
 	}
 }

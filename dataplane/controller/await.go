@@ -104,15 +104,33 @@ func (c *Controller) AwaitPartitions(ctx context.Context, counts map[string]int,
 	})
 }
 
-// AwaitDeleted blocks until the topics are gone from ZooKeeper and every live
-// broker has been told, or ctx ends.
+// AwaitDeleted blocks until nothing is left of the topics in ZooKeeper and on the
+// brokers that are there, and each of these has been told, or until ctx ends. As in
+// Kafka a broker that is down is not waited for: it deletes its replicas, and the
+// topic's znodes go, when it is back.
 func (c *Controller) AwaitDeleted(ctx context.Context, topics ...string) error {
 	return c.await(ctx, func(st *state) bool {
 		for _, name := range topics {
-			if st.topics[name] != nil {
+			if tc := st.topics[name]; tc != nil && !st.deletedWherePossible(tc) {
 				return false
 			}
 		}
 		return true
 	})
+}
+
+// deletedWherePossible says that what is left of a topic that goes is on brokers
+// that are down.
+func (st *state) deletedWherePossible(tc *topic) bool {
+	if !tc.told {
+		return false
+	}
+	for _, p := range tc.parts {
+		for _, r := range p.hosts() {
+			if st.up(r) && p.replica[r] != replicaDeletionSuccessful {
+				return false
+			}
+		}
+	}
+	return true
 }

@@ -8,11 +8,13 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
-// Versions of the requests to brokers: those of Kafka 3.9.
+// Versions of the requests to brokers: those of Kafka 3.9. Version 4 of StopReplica
+// has nothing but a flag for KRaft controllers, and kmsg puts that in a place where
+// a Kafka broker reads part of the controller epoch.
 const (
 	leaderAndISRVersion   = 7
 	updateMetadataVersion = 8
-	stopReplicaVersion    = 4
+	stopReplicaVersion    = 3
 )
 
 const (

@@ -223,6 +223,7 @@ func TestDeletionWaitsForDeadBrokersAndSurvivesFailover(t *testing.T) {
 	if r := ctl.DeleteTopics(c.ctx, req).Topics[0]; r.ErrorCode != 0 {
 		t.Fatalf("%s", text(r.ErrorCode, r.ErrorMessage))
 	}
+	must(t, ctl.AwaitDeleted(c.ctx, "t")) // the dead broker is not waited for
 	c.await("live replicas deleted, topic unknown", func() bool {
 		return c.brokers[1].deleted[part("t", 0)] > 0 && c.brokers[1].deleted[part("t", 1)] > 0 && c.brokers[1].cache.Image().Topic("t") == nil
 	})

@@ -24,7 +24,7 @@ var table = []*API{
 	{Key: 4, Name: "LeaderAndIsr", Min: 0, Max: 7, AdvertisedMin: 0, FlexibleFrom: 4, Flags: InterBroker, MaxMemory: 256 * mib, Factor: 4,
 		shape: mustShape("i7+(b)i2+(l)5+(b)0-1([152:0-1(s)iiii[4:i]i[4:i]3+([4:i])3+([4:i])1+(b)6+(b)t])2+([64:s5+(u)[152:0-1(s)iiii[4:i]i[4:i]3+([4:i])3+([4:i])1+(b)6+(b)t]t])[40:isit]t")},
 	{Key: 5, Name: "StopReplica", Min: 0, Max: 4, AdvertisedMin: 0, FlexibleFrom: 2, Flags: InterBroker, MaxMemory: 256 * mib, Factor: 4,
-		shape: mustShape("ii4+(b)1+(l)0-2(b)[80:s0-0(i)1-2([4:i])3+([24:iibt])t]t")},
+		shape: mustShape("i4+(b)i1+(l)0-2(b)[80:s0-0(i)1-2([4:i])3+([24:iibt])t]t")},
 	{Key: 6, Name: "UpdateMetadata", Min: 0, Max: 8, AdvertisedMin: 0, FlexibleFrom: 6, Flags: InterBroker, MaxMemory: 256 * mib, Factor: 4,
 		shape: mustShape("i8+(b)i5+(l)0-4([120:0-4(s)iiii[4:i]i[4:i]4+([4:i])t])5+([64:s7+(u)[120:0-4(s)iiii[4:i]i[4:i]4+([4:i])t]t])[72:i0-0(s)0-0(i)1+([56:is3+(s)ht])2+(S)t]t")},
 	{Key: 7, Name: "ControlledShutdown", Min: 0, Max: 3, AdvertisedMin: 0, FlexibleFrom: 3, Flags: InterBroker, MaxFrame: 4 * kib, MaxMemory: 256 * kib, Factor: 4,

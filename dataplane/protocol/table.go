@@ -1,6 +1,8 @@
 package protocol
 
 import (
+	"encoding/binary"
+
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
@@ -105,6 +107,10 @@ func (a *API) Decode(version int16, body []byte) (kmsg.Request, error) {
 	r.SetVersion(version)
 	if err := r.ReadFrom(body); err != nil {
 		return nil, err
+	}
+	if stop, ok := r.(*kmsg.StopReplicaRequest); ok && version >= 4 {
+		// On the wire the flag stands before the epoch; kmsg has it behind.
+		stop.IsKRaftController, stop.ControllerEpoch = body[4] != 0, int32(binary.BigEndian.Uint32(body[5:]))
 	}
 	return r, nil
 }

@@ -212,3 +212,31 @@ func TestUnsupportedApiVersionsIsReadableByEveryClient(t *testing.T) {
 		t.Errorf("%v, error %d, %d keys", err, got.ErrorCode, len(got.ApiKeys))
 	}
 }
+
+// The bytes are those of Apache Kafka 3.9: the flag of a KRaft controller stands
+// between the controller's id and its epoch.
+func TestStopReplicaOfAKafkaController(t *testing.T) {
+	body := []byte{
+		0, 0, 0, 11, // controller id
+		0,             // isKRaftController
+		0, 0, 0x12, 3, // controller epoch
+		0, 0, 0, 0, 0, 0, 7, 0xa, // broker epoch
+		2, 2, 't', 2, 0, 0, 0, 5, 0, 0, 0, 9, 1, 0, 0, // t-5 at leader epoch 9, to be deleted
+		0,
+	}
+	a := Lookup(5)
+	if _, err := a.Measure(4, body); err != nil {
+		t.Fatal(err)
+	}
+	req, err := a.Decode(4, body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := req.(*kmsg.StopReplicaRequest)
+	if r.ControllerID != 11 || r.IsKRaftController || r.ControllerEpoch != 0x1203 || r.BrokerEpoch != 0x70a {
+		t.Errorf("controller %d, KRaft %v, epoch %#x, broker epoch %#x", r.ControllerID, r.IsKRaftController, r.ControllerEpoch, r.BrokerEpoch)
+	}
+	if p := r.Topics[0].PartitionStates[0]; r.Topics[0].Topic != "t" || p.Partition != 5 || p.LeaderEpoch != 9 || !p.Delete {
+		t.Errorf("%s: %+v", r.Topics[0].Topic, p)
+	}
+}

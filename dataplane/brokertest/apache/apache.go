@@ -33,16 +33,27 @@ var pom []byte
 
 // tools maps the names of Kafka's command-line tools to their classes.
 var tools = map[string]map[string]string{
-	"dump-log":         {V44: "org.apache.kafka.tools.DumpLogSegments", V39: "kafka.tools.DumpLogSegments"},
-	"console-producer": {V44: "org.apache.kafka.tools.ConsoleProducer", V39: "kafka.tools.ConsoleProducer"},
-	"console-consumer": {V44: "org.apache.kafka.tools.consumer.ConsoleConsumer", V39: "org.apache.kafka.tools.consumer.ConsoleConsumer"},
-	"format":           {V44: "kafka.tools.StorageTool", V39: "kafka.tools.StorageTool"},
-	"broker":           {V44: "kafka.Kafka", V39: "kafka.Kafka"},
-	"producer-perf":    {V44: "org.apache.kafka.tools.ProducerPerformance", V39: "org.apache.kafka.tools.ProducerPerformance"},
-	"topics":           {V44: "org.apache.kafka.tools.TopicCommand", V39: "org.apache.kafka.tools.TopicCommand"},
-	"log-dirs":         {V44: "org.apache.kafka.tools.LogDirsCommand", V39: "org.apache.kafka.tools.LogDirsCommand"},
-	"delete-records":   {V44: "org.apache.kafka.tools.DeleteRecordsCommand", V39: "org.apache.kafka.tools.DeleteRecordsCommand"},
-	"groups":           {V44: "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand", V39: "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"},
+	"dump-log":             {V44: "org.apache.kafka.tools.DumpLogSegments", V39: "kafka.tools.DumpLogSegments"},
+	"console-producer":     {V44: "org.apache.kafka.tools.ConsoleProducer", V39: "kafka.tools.ConsoleProducer"},
+	"console-consumer":     {V44: "org.apache.kafka.tools.consumer.ConsoleConsumer", V39: "org.apache.kafka.tools.consumer.ConsoleConsumer"},
+	"format":               {V44: "kafka.tools.StorageTool", V39: "kafka.tools.StorageTool"},
+	"broker":               {V44: "kafka.Kafka", V39: "kafka.Kafka"},
+	"configs":              {V44: "org.apache.kafka.tools.ConfigCommand", V39: "kafka.admin.ConfigCommand"},
+	"acls":                 {V44: "org.apache.kafka.tools.AclCommand", V39: "kafka.admin.AclCommand"},
+	"broker-api-versions":  {V44: "org.apache.kafka.tools.BrokerApiVersionsCommand", V39: "kafka.admin.BrokerApiVersionsCommand"},
+	"producer-perf":        {V44: "org.apache.kafka.tools.ProducerPerformance", V39: "org.apache.kafka.tools.ProducerPerformance"},
+	"consumer-perf":        {V44: "org.apache.kafka.tools.ConsumerPerformance", V39: "org.apache.kafka.tools.ConsumerPerformance"},
+	"topics":               {V44: "org.apache.kafka.tools.TopicCommand", V39: "org.apache.kafka.tools.TopicCommand"},
+	"log-dirs":             {V44: "org.apache.kafka.tools.LogDirsCommand", V39: "org.apache.kafka.tools.LogDirsCommand"},
+	"delete-records":       {V44: "org.apache.kafka.tools.DeleteRecordsCommand", V39: "org.apache.kafka.tools.DeleteRecordsCommand"},
+	"groups":               {V44: "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand", V39: "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"},
+	"reassign":             {V44: "org.apache.kafka.tools.reassign.ReassignPartitionsCommand", V39: "org.apache.kafka.tools.reassign.ReassignPartitionsCommand"},
+	"leader-election":      {V44: "org.apache.kafka.tools.LeaderElectionCommand", V39: "org.apache.kafka.tools.LeaderElectionCommand"},
+	"verifiable-producer":  {V44: "org.apache.kafka.tools.VerifiableProducer", V39: "org.apache.kafka.tools.VerifiableProducer"},
+	"verifiable-consumer":  {V44: "org.apache.kafka.tools.VerifiableConsumer", V39: "org.apache.kafka.tools.VerifiableConsumer"},
+	"get-offsets":          {V44: "org.apache.kafka.tools.GetOffsetShell", V39: "org.apache.kafka.tools.GetOffsetShell"},
+	"replica-verification": {V44: "org.apache.kafka.tools.ReplicaVerificationTool", V39: "org.apache.kafka.tools.ReplicaVerificationTool"},
+	"cluster":              {V44: "org.apache.kafka.tools.ClusterTool", V39: "org.apache.kafka.tools.ClusterTool"},
 }
 
 // Get makes sure that the jars of a version are in the cache and returns the
@@ -293,11 +304,17 @@ func (b *Broker) Stop() error {
 		b.Kill()
 		return fmt.Errorf("broker of Apache Kafka does not stop, see %s", b.LogFile())
 	}
-	var exit *exec.ExitError
-	if errors.As(b.err, &exit) { // 143: ended by our own signal
+	if EndedBySIGTERM(b.err) {
 		return nil
 	}
 	return b.err
+}
+
+// EndedBySIGTERM says that Java has ended in order after a SIGTERM, which it
+// reports by the status 143.
+func EndedBySIGTERM(err error) bool {
+	var exit *exec.ExitError
+	return errors.As(err, &exit) && exit.ExitCode() == 128+int(syscall.SIGTERM)
 }
 
 // Kill ends the broker by SIGKILL and waits until it is gone; its files stay.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"time"
@@ -37,7 +38,7 @@ func (o InZooKeeper) Properties() []string {
 // Start runs the broker and waits until it answers. Kafka 3.9 gives up when a
 // registration of its id is still there, so that one is waited for first.
 func (o InZooKeeper) Start(ctx context.Context) (*Broker, error) {
-	if err := o.awaitUnregistered(ctx); err != nil {
+	if err := awaitUnregistered(ctx, o.ID, o.Connect); err != nil {
 		return nil, err
 	}
 	if err := os.MkdirAll(o.Home, 0o755); err != nil {
@@ -47,11 +48,7 @@ func (o InZooKeeper) Start(ctx context.Context) (*Broker, error) {
 	if err := os.WriteFile(b.properties, []byte(strings.Join(o.Properties(), "\n")+"\n"), 0o644); err != nil {
 		return nil, err
 	}
-	// A small heap and the quick compiler: these brokers live for seconds. Of its
-	// logs Kafka tells at level info what it repairs.
-	err := b.launch(ctx, "-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto",
-		"-Dorg.slf4j.simpleLogger.showDateTime=true", "-Dorg.slf4j.simpleLogger.log.kafka.log=info",
-		"-Dorg.slf4j.simpleLogger.log.org.apache.kafka.storage=info")
+	err := b.launch(ctx, shortLived...)
 	if err == nil {
 		err = b.await(ctx)
 	}
@@ -61,18 +58,37 @@ func (o InZooKeeper) Start(ctx context.Context) (*Broker, error) {
 	return b, nil
 }
 
+// shortLived are Java's options for brokers that live for seconds or minutes: a
+// small heap and the quick compiler. Of its logs Kafka tells at level info what it
+// repairs.
+var shortLived = []string{
+	"-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto",
+	"-Dorg.slf4j.simpleLogger.showDateTime=true", "-Dorg.slf4j.simpleLogger.log.kafka.log=info",
+	"-Dorg.slf4j.simpleLogger.log.org.apache.kafka.storage=info",
+}
+
+// ZooKeeperBroker is the command that runs a broker of Apache Kafka 3.9 with this
+// server.properties, for a caller that keeps the process itself. It waits first
+// until no broker of the id is registered: see Start.
+func ZooKeeperBroker(ctx context.Context, id int32, connect, properties string) (*exec.Cmd, error) {
+	if err := awaitUnregistered(ctx, id, connect); err != nil {
+		return nil, err
+	}
+	return Tool(context.WithoutCancel(ctx), V39, "broker", shortLived, properties)
+}
+
 // awaitUnregistered waits until no broker of this id is registered: the session
 // of one that was killed has to time out.
-func (o InZooKeeper) awaitUnregistered(ctx context.Context) error {
-	host, chroot, _ := strings.Cut(o.Connect, "/")
+func awaitUnregistered(ctx context.Context, id int32, connect string) error {
+	host, chroot, _ := strings.Cut(connect, "/")
 	conn, _, err := zk.Connect(strings.Split(host, ","), 10*time.Second, zk.WithLogger(silent{}))
 	if err != nil {
 		return err
 	}
 	defer conn.Close()
-	path := fmt.Sprintf("/%s/brokers/ids/%d", chroot, o.ID)
+	path := fmt.Sprintf("/%s/brokers/ids/%d", chroot, id)
 	if chroot == "" {
-		path = fmt.Sprintf("/brokers/ids/%d", o.ID)
+		path = fmt.Sprintf("/brokers/ids/%d", id)
 	}
 	for {
 		there, _, changed, err := conn.ExistsW(path)
