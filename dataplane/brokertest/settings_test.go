@@ -81,7 +81,7 @@ func listOffsetsOf(topic string, timestamp int64) *kmsg.ListOffsetsRequest {
 func TestSettingsOfARunningBrokerTakeEffect(t *testing.T) {
 	dirs := []string{t.TempDir(), t.TempDir()}
 	c := Start(t, Options{Settings: []string{
-		"log.retention.check.interval.ms=100", "log.cleaner.io.max.bytes.per.second=1", "log.cleaner.backoff.ms=100", "log.dirs=" + strings.Join(dirs, ","),
+		"log.retention.check.interval.ms=100", "log.cleaner.io.max.bytes.per.second=1", "log.cleaner.backoff.ms=100", "replica.alter.log.dirs.io.max.bytes.per.second=1", "log.dirs=" + strings.Join(dirs, ","),
 	}})
 	n := c.Brokers[0]
 	w := dialBroker(t, n.Addr)
@@ -214,8 +214,6 @@ func TestSettingsOfARunningBrokerTakeEffect(t *testing.T) {
 				mustProduce(w, a, sized(t, 50000), i)
 			}
 			from := slices.IndexFunc(dirs, func(dir string) bool { return len(c.partitionsIn(dir, a)) == 1 })
-			setBroker(w, "", "replica.alter.log.dirs.io.max.bytes.per.second", "1")
-			awaitChain(w, ofBroker, "0", "replica.alter.log.dirs.io.max.bytes.per.second", "1:DYNAMIC_DEFAULT_BROKER_CONFIG 9223372036854775807:DEFAULT_CONFIG")
 			req := at(kmsg.NewPtrAlterReplicaLogDirsRequest(), 2)
 			req.Dirs = []kmsg.AlterReplicaLogDirsRequestDir{{Dir: dirs[1-from], Topics: []kmsg.AlterReplicaLogDirsRequestDirTopic{{Topic: a, Partitions: []int32{0}}}}}
 			wantCode(t, "move", ask[*kmsg.AlterReplicaLogDirsResponse](w, req).Topics[0].Partitions[0].ErrorCode, nil)
