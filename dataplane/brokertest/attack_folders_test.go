@@ -90,7 +90,7 @@ func TestDirsDiskTurnsReadOnlyUnderLoad(t *testing.T) {
 // DeleteRecords waits for followers that live, no longer than it may, and not for dead ones.
 func TestDirsDeleteRecordsBesideADeadFollower(t *testing.T) {
 	t.Parallel()
-	c := Start(t, Options{Brokers: 3, Settings: []string{"zookeeper.session.timeout.ms=6000", "auto.leader.rebalance.enable=false"}})
+	c := Start(t, Options{Brokers: 3, Settings: []string{"zookeeper.session.timeout.ms=12000", "auto.leader.rebalance.enable=false"}})
 	c.CreateTopic("t", 1, 3, "min.insync.replicas=2")
 	cl := c.Client(kgo.DefaultProduceTopic("t"))
 	for i := range 100 {
@@ -100,13 +100,13 @@ func TestDirsDeleteRecordsBesideADeadFollower(t *testing.T) {
 	}
 	c.AwaitWhole("t", time.Minute)
 	leader := c.leader("t", 0)
-	frozen := c.Brokers[(leader+1)%3]
+	frozen, there := c.Brokers[(leader+1)%3], kgo.SeedBrokers(c.Brokers[leader].Addr)
 	frozen.freeze()
-	low, err := c.deleteWithin(300*time.Millisecond, "t", 0, 10)
+	low, err := c.deleteWithin(300*time.Millisecond, "t", 0, 10, there) // and not by way of the frozen one
 	if !errors.Is(err, kerr.RequestTimedOut) || low >= 10 {
 		t.Errorf("a follower lives and is silent: low watermark %d, %v", low, err)
 	}
-	if low, err = c.deleteWithin(time.Minute, "t", 0, 20); low != 20 || err != nil { // until its session is over
+	if low, err = c.deleteWithin(time.Minute, "t", 0, 20, there); low != 20 || err != nil { // until its session is over
 		t.Errorf("a follower dies meanwhile: low watermark %d, %v", low, err)
 	}
 	if low, err = c.deleteAt("t", 0, 30); low != 30 || err != nil {

@@ -191,7 +191,7 @@ func (c *Cluster) deleteAt(topic string, partition int32, offset int64) (int64, 
 	return c.deleteWithin(20*time.Second, topic, partition, offset)
 }
 
-func (c *Cluster) deleteWithin(timeout time.Duration, topic string, partition int32, offset int64) (int64, error) {
+func (c *Cluster) deleteWithin(timeout time.Duration, topic string, partition int32, offset int64, opts ...kgo.Opt) (int64, error) {
 	c.t.Helper()
 	req := kmsg.NewPtrDeleteRecordsRequest()
 	req.TimeoutMillis = int32(timeout.Milliseconds())
@@ -200,7 +200,7 @@ func (c *Cluster) deleteWithin(timeout time.Duration, topic string, partition in
 	rp.Partition, rp.Offset = partition, offset
 	rt.Topic, rt.Partitions = topic, append(rt.Partitions, rp)
 	req.Topics = append(req.Topics, rt)
-	resp, err := req.RequestWith(context.Background(), c.Client())
+	resp, err := req.RequestWith(context.Background(), c.Client(opts...))
 	if err != nil {
 		return -1, err
 	}

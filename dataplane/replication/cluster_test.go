@@ -7,6 +7,7 @@ import (
 	"math/rand"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kerr"
@@ -37,8 +38,7 @@ type cluster struct {
 	t     failer
 	rng   *rand.Rand
 	nodes []*node
-	// dialling is how long a connection takes to make; set while nothing dials.
-	dialling time.Duration
+	dialling atomic.Int64 // how long a connection takes to make, a time.Duration
 
 	mu       sync.Mutex
 	cut      map[[2]int32]bool // from, to
@@ -99,7 +99,7 @@ func (n *node) start() {
 			if !c.reachable(n.id, to) {
 				return nil, errors.New("no route")
 			}
-			time.Sleep(c.dialling)
+			time.Sleep(time.Duration(c.dialling.Load()))
 			return &fakeConn{c: c, from: n.id, to: to, target: c.node(to).epochNow()}, nil
 		},
 	})

@@ -385,7 +385,7 @@ func TestNewPartitionDoesNotWaitForTheFetchAfterAConnect(t *testing.T) {
 		c.elect(1)
 		c.deliverAll()
 		time.Sleep(10*time.Second + 100*time.Millisecond)
-		c.dialling = 50 * time.Millisecond
+		c.dialling.Store(int64(50 * time.Millisecond))
 		c.addPartition(1) // cuts the long poll short, so that they connect anew
 		time.Sleep(20 * time.Millisecond)
 		c.addPartition(2)

@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
-	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
 	"golang.org/x/sys/unix"
 
@@ -343,28 +342,10 @@ func (n *nemesis) grow() error {
 	if next >= maxPartitions {
 		return errors.New("large enough")
 	}
-	err := n.admin(n.ctx, func(ctx context.Context, cl *kadm.Client) error {
-		resp, err := cl.UpdatePartitions(ctx, int(next)+1, topic)
-		if err == nil {
-			err = resp.Error()
-		}
-		if errors.Is(err, kerr.InvalidPartitions) { // an earlier try that was given up
-			err = nil
-		}
-		return err
-	})
-	if err != nil {
-		return err
-	}
 	n.mu.Lock()
-	n.counts[topic] = next + 1
+	n.wanted[topic] = next + 1
 	n.mu.Unlock()
-	for _, w := range n.writers {
-		if w.topic.Name == topic {
-			w.grow(n.ctx, next)
-		}
-	}
-	return nil
+	return n.growTo(n.ctx, topic, next+1)
 }
 
 func (n *nemesis) create() error {

@@ -2,6 +2,7 @@ package chaos
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -12,6 +13,7 @@ import (
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
@@ -63,6 +65,7 @@ type run struct {
 
 	mu     sync.Mutex
 	counts map[string]int32 // partitions by topic
+	wanted map[string]int32 // how many it was to get last
 }
 
 // Run starts a cluster, lets clients work on it while the schedule is carried out, heals it, and
@@ -72,7 +75,7 @@ func Run(t testing.TB, o Options) ([]Anomaly, Counts) {
 	if o.Heal == 0 {
 		o.Heal = 90 * time.Second
 	}
-	r := &run{t: t, o: o, h: NewHistory(o.History, o.Topics...), gate: newGate(), counts: map[string]int32{}}
+	r := &run{t: t, o: o, h: NewHistory(o.History, o.Topics...), gate: newGate(), counts: map[string]int32{}, wanted: map[string]int32{}}
 	for _, s := range o.Schedule {
 		r.h.Note("schedule", s)
 	}
@@ -225,6 +228,11 @@ func (r *run) within(bound time.Duration, what string, cond func() error) bool {
 // look waits until the healed cluster is whole, everything sent is answered and
 // read, and holds the replicas against each other. The gate is shut meanwhile.
 func (r *run) look(ctx context.Context) (ends map[string]map[int32]int64) {
+	for _, topic := range r.names { // that have grown or not, for all we know
+		if count := r.wanted[topic]; count > r.partitions(topic) {
+			r.within(r.o.Heal, topic, func() error { return r.growTo(ctx, topic, count) })
+		}
+	}
 	for _, w := range r.writers {
 		r.within(r.o.Heal, fmt.Sprint("writer ", w.id), func() error {
 			flush, cancel := context.WithTimeout(ctx, r.o.Heal)
@@ -363,6 +371,32 @@ func (r *run) partitions(topic string) int32 {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.counts[topic]
+}
+
+// growTo gives a topic one partition more. Whatever the error, it may have got it.
+func (r *run) growTo(ctx context.Context, topic string, count int32) error {
+	err := r.admin(ctx, func(ctx context.Context, cl *kadm.Client) error {
+		resp, err := cl.UpdatePartitions(ctx, int(count), topic)
+		if err == nil {
+			err = resp.Error()
+		}
+		if errors.Is(err, kerr.InvalidPartitions) { // an earlier try that was given up
+			err = nil
+		}
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	r.mu.Lock()
+	r.counts[topic] = count
+	r.mu.Unlock()
+	for _, w := range r.writers {
+		if w.topic.Name == topic {
+			w.grow(ctx, count-1)
+		}
+	}
+	return nil
 }
 
 // admin is a client for one change of the cluster.
