@@ -83,7 +83,7 @@ func (c *Cluster) tools(version string) {
 	says([]string{"Completed updating config"}, "configs", "--alter", "--entity-type", "clients", "--entity-name", group, "--add-config", "producer_byte_rate=1000000")
 	says([]string{"producer_byte_rate=1000000"}, "configs", "--describe", "--entity-type", "clients", "--entity-name", group)
 
-	says([]string{group, "3"}, "groups", "--describe", "--group", group)
+	says([]string{group, topic}, "groups", "--describe", "--group", group)
 	says([]string{group}, "groups", "--list")
 	says([]string{"NEW-OFFSET"}, "groups", "--reset-offsets", "--group", group, "--topic", topic, "--to-earliest", "--execute")
 	says([]string{"successful"}, "groups", "--delete", "--group", group)

@@ -255,7 +255,7 @@ func (t *term) advance() error {
 	}, false)
 	for _, p := range changed {
 		gone := p.removing
-		p.replicas, p.adding, p.removing = p.target(), nil, nil
+		p.replicas, p.adding, p.removing, p.listed = p.target(), nil, nil, true
 		t.settleLeader(p)
 		b.leaderAndISR(p.replicas, p, false)
 		t.release(b, p, gone)

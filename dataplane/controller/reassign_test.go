@@ -207,6 +207,14 @@ func TestReassignmentMovesAPartition(t *testing.T) {
 	if s := c.state("t", 0); s.Leader != 4 || !slices.Equal(s.ISR, []int32{4}) {
 		t.Fatalf("%+v", s)
 	}
+	// More, and none that goes.
+	c.move(ctl, tp, 2, 4, 3)
+	c.join(ctl, tp, 2, 3)
+	c.awaitAssignment("t", 0, 2, 4, 3)
+	c.free("nothing is listed", func() bool { return len(c.listed(ctl)) == 0 })
+	if s := c.state("t", 0); s.Leader != 4 || len(s.ISR) != 3 {
+		t.Fatalf("%+v", s)
+	}
 }
 
 func TestReassignmentErrors(t *testing.T) {
