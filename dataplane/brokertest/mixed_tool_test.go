@@ -94,7 +94,7 @@ func (c *Cluster) move(version string, to []int32, topics map[string]int32) {
 		c.t.Fatalf("reassign --execute says:\n%s", out)
 	}
 	Await(c.t, 3*time.Minute, "the move", func() error {
-		out, err := c.tool(version, "reassign", "--reassignment-json-file", file, "--verify", "--preserve-throttles")
+		out, err := c.tool(version, "reassign", "--reassignment-json-file", file, "--verify")
 		if done := strings.Count(out, "is completed") + strings.Count(out, "is complete."); err != nil || done != len(p.Partitions) {
 			return fmt.Errorf("%d of %d are done: %v\n%s", done, len(p.Partitions), err, out)
 		}

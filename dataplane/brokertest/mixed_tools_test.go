@@ -5,6 +5,7 @@ package brokertest
 import (
 	"bufio"
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"strings"
@@ -138,10 +139,17 @@ func (c *Cluster) reassignByTool(version, topic string) {
 		t.Errorf("reassign --execute says:\n%s", out)
 	}
 	list(fmt.Sprintf("%s-0: replicas: %d,%d,%d. adding: %d. removing: %d.", topic, controller, victim, (controller+2)%3, victim, (controller+2)%3))
+	// The tool would wait for the dead broker to take its throttles off.
 	if out := c.mustTool(version, "reassign", "--reassignment-json-file", file, "--cancel", "--preserve-throttles"); !strings.Contains(out, "Successfully cancelled partition reassignment for: "+topic+"-0") {
 		t.Errorf("reassign --cancel says:\n%s", out)
 	}
-	list("No partition reassignments found")
+	// It is over when the dead broker's session is.
+	Await(t, time.Minute, "the end of the reassignment that was called off", func() error {
+		if out := c.mustTool(version, "reassign", "--list"); !strings.Contains(out, "No partition reassignments found") {
+			return errors.New(out)
+		}
+		return nil
+	})
 	c.Brokers[victim].Start()
 	c.elect(version)
 	c.AwaitWhole(topic, time.Minute)
