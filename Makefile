@@ -90,7 +90,7 @@ compat: deps ## other makes' clients against the service: needs kcat, Python's v
 	PYTHON=$(VENV)/bin/python $(GO) test -count=1 -timeout 20m -tags compat -v -run TestCompat ./controlplane/dev/devtest
 
 compat-kafka: deps ## Apache Kafka: the black-box suite against it, its tools over our logs, folders carried both ways, mixed clusters: needs Java 17 and Maven
-	$(GO) test -count=1 -timeout 20m -tags compat -v -run 'TestBlackBoxOfApacheKafka|TestKafkaReadsOurLogs|TestCarried|TestMixed' ./dataplane/brokertest
+	$(GO) test -count=1 -timeout 20m -tags compat -v -run 'TestBlackBoxOfApacheKafka|TestKafkaReadsOurLogs|TestCarried|TestRetriesAfter|TestMixed' ./dataplane/brokertest
 
 lint: ## go vet and staticcheck
 	$(GO) vet ./...

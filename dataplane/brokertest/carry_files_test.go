@@ -83,7 +83,7 @@ func readEpochs(path string) ([]epochStart, error) {
 }
 
 // files are what may lie in a log's folder of a broker that does not run.
-var segmentFile = regexp.MustCompile(`^(\d{20})\.(log|index|timeindex|txnindex|snapshot)$`)
+var segmentFile = regexp.MustCompile(`^(\d{20})\.(log|index|timeindex|txnindex|snapshot|batches)$`)
 
 // producerState is a producer as of some offset, without the time that only
 // counts for its expiry.

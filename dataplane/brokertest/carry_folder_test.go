@@ -95,7 +95,7 @@ func newFolder(t *testing.T, dirs int) *folder {
 		ID: carryID, Connect: zk.Addr() + c.chroot, Port: port, LogDirs: f.dirs,
 		Home: filepath.Join(home, "kafka"), Settings: carrySettings,
 	}
-	f.ours = &Node{ID: carryID, c: c, Addr: f.addr, Properties: filepath.Join(home, "broker.properties")}
+	f.ours = &Node{ID: carryID, c: c, binary: Binary(t), Addr: f.addr, Properties: filepath.Join(home, "broker.properties")}
 	if err := os.WriteFile(f.ours.Properties, []byte(strings.Join(f.apache.Properties(), "\n")+"\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}

@@ -283,15 +283,16 @@ func (l *Log) roll(base int64) error {
 	if err := errors.Join(old.finish(), l.giveBack(old)); err != nil {
 		return l.fail(err)
 	}
-	if err := writeSnapshot(l.fs, l.dir, base, &l.producers, false); err != nil {
+	if err := l.writeSnapshot(base, false); err != nil {
 		return err
 	}
 	// The indexes too: their last entries are newer than a flush that may already have
 	// brought the recovery point here.
-	l.unsynced = append(l.unsynced, segmentPath(l.dir, base, snapshotSuffix), old.offsets.file.path(), old.times.file.path())
+	l.unsynced = append(l.unsynced, old.offsets.file.path(), old.times.file.path())
 	if l.recovery.Load() >= base {
-		// The checkpoint may already say that all below base is on disk.
-		if err := l.syncBeside(l.unsynced, false); err != nil {
+		// The checkpoint may already say that all below base is on disk. The names, too: a
+		// start from this snapshot must find the file beside it.
+		if err := l.syncBeside(l.unsynced, true); err != nil {
 			return l.fail(err)
 		}
 		l.unsynced = nil

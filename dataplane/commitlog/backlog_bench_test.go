@@ -147,6 +147,6 @@ func makeBacklog(b *testing.B, path string, bytes int64) (end int64) {
 		end += n
 	}
 	check(os.WriteFile(filepath.Join(path, epochsFile), fmt.Append(nil, "0\n1\n0 0\n"), 0o644))
-	check(writeSnapshot(vfs.OS, path, end, &producers{}, false))
+	check(writeFile(vfs.OS, segmentPath(path, end, snapshotSuffix), (&producers{}).encode(), false))
 	return end
 }

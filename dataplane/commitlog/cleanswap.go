@@ -82,7 +82,7 @@ func (c *clean) swap(w *cleanWriter, old []*segment) (err error) {
 	}
 	for _, s := range old[1:] {
 		// A snapshot that no segment begins at would stay until the log is closed.
-		err = errors.Join(err, removeIfThere(l.fs, segmentPath(l.dir, s.base, snapshotSuffix)))
+		err = errors.Join(err, removeSnapshot(l.fs, l.dir, s.base))
 	}
 	return err
 }

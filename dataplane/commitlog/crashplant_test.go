@@ -38,6 +38,9 @@ func TestPowerCutsFindPlantedFaults(t *testing.T) {
 		"deleted segments stay under their names": func(op vfs.Op, name string) bool {
 			return op == vfs.OpRename && has(name, logSuffix)
 		},
+		"producers' batches are not synced": func(op vfs.Op, name string) bool {
+			return op == vfs.OpSync && has(name, batchesSuffix)
+		},
 		"bad snapshots are not removed": func(op vfs.Op, name string) bool {
 			return op == vfs.OpRemove && has(name, snapshotSuffix)
 		},

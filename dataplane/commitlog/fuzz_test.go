@@ -24,6 +24,33 @@ func FuzzSnapshot(f *testing.F) {
 	})
 }
 
+func FuzzBatchesFile(f *testing.F) {
+	ps := &producers{}
+	ps.add(idempotent(1, 2, 3, 4), 5)
+	b := idempotent(1, 2, 7, 4)
+	b.SetBaseOffset(9)
+	ps.add(b, 6)
+	f.Add(ps.encodeBatches(1, 2))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		batches, sum, epoch, err := decodeBatches(b)
+		if err != nil {
+			return
+		}
+		ps := &producers{}
+		for id, ms := range batches {
+			p := ps.get(id)
+			p.n = copy(p.batches[:], ms)
+		}
+		again := ps.encodeBatches(sum, epoch)
+		if len(batches) == 0 {
+			return
+		}
+		if got, s, e, err := decodeBatches(again); err != nil || s != sum || e != epoch || !reflect.DeepEqual(got, batches) {
+			t.Fatalf("%+v became %+v, %v", batches, got, err)
+		}
+	})
+}
+
 func FuzzCheckpoints(f *testing.F) {
 	f.Add([]byte("0\n1\ntopic 3 77\n"))
 	f.Add([]byte("0\n2\n1 0\n4 77\n"))

@@ -111,7 +111,9 @@ func (l *Log) load(o OpenOptions) error {
 		}
 	}
 	if !o.CleanShutdown {
-		return storageErr("sync", l.dir, l.fs.SyncDir(l.dir))
+		// A stop that the power has cut may have left a snapshot within a segment, without
+		// the file beside it.
+		return errors.Join(l.keepSnapshots(segs[len(segs)-1].base), storageErr("sync", l.dir, l.fs.SyncDir(l.dir)))
 	}
 	return nil
 }
@@ -329,7 +331,7 @@ func (l *Log) recoverSegment(s *segment, size int64, later []int64, safe int64, 
 			return false, err
 		}
 	}
-	if err := l.producersAt(s.base); err != nil {
+	if err := l.producersAt(s.base, safe); err != nil {
 		return false, err
 	}
 	if err := s.txns.reset(); err != nil {

@@ -340,7 +340,7 @@ func (l *Log) lastSnapshot(end int64) error {
 	if end == l.segments()[0].base && len(l.producers.byID) == 0 {
 		return nil
 	}
-	return writeSnapshot(l.fs, l.dir, end, &l.producers, true)
+	return l.writeSnapshot(end, true)
 }
 
 // Delete closes without flushing and removes the folder.

@@ -15,34 +15,43 @@ func (l *Log) rebuildProducers(end int64) error {
 	if err := l.removeSnapshots(func(o int64) bool { return o > end }); err != nil {
 		return err
 	}
-	return l.reload(end)
+	_, err := l.reload(end)
+	return err
 }
 
 // producersAt brings the state to the beginning of a segment that is about to be
 // scanned, and keeps it as a snapshot: a truncation into the segment then need not
-// look at those before it. The log is not yet shared.
-func (l *Log) producersAt(base int64) error {
-	if l.replayed != base {
-		if err := l.reload(base); err != nil {
-			return err
+// look at those before it. Up to offset safe a good one is trusted, and not put at risk.
+// The log is not yet shared.
+func (l *Log) producersAt(base, safe int64) error {
+	if l.replayed == base && (base > safe || l.listedSize(segmentName(base, snapshotSuffix)) < 0) {
+		if len(l.producers.byID) == 0 {
+			return nil
 		}
+		l.listed.stale = true
+		return l.writeSnapshot(base, false)
 	}
-	if len(l.producers.byID) == 0 {
-		return nil
-	}
-	if err := writeSnapshot(l.fs, l.dir, base, &l.producers, false); err != nil {
+	from, err := l.reload(base)
+	if err != nil || from == base || len(l.producers.byID) == 0 {
 		return err
 	}
-	l.unsynced = append(l.unsynced, segmentPath(l.dir, base, snapshotSuffix))
+	// The next start, too, begins here: it must not find the snapshot without the file
+	// beside it.
 	l.listed.stale = true
-	return nil
+	b := l.producers.encode()
+	if _, err = l.writeBatches(base, b, true); err == nil {
+		err = storageErr("sync", l.dir, l.fs.SyncDir(l.dir))
+	}
+	if err == nil {
+		err = writeFile(l.fs, segmentPath(l.dir, base, snapshotSuffix), b, true)
+	}
+	return err
 }
 
-// reload reads the producer state as of offset.
-func (l *Log) reload(offset int64) error {
-	from, err := l.readSnapshot(offset)
-	if err != nil {
-		return err
+// reload reads the producer state as of offset, and tells up to where a snapshot said it.
+func (l *Log) reload(offset int64) (from int64, err error) {
+	if from, err = l.readSnapshot(offset); err != nil {
+		return 0, err
 	}
 	if from < offset {
 		l.logger.Debug("replaying batches for the producer state", "dir", l.dir, "from", from, "to", offset)
@@ -53,7 +62,7 @@ func (l *Log) reload(offset int64) error {
 	})
 	l.replayed = offset
 	l.undecided.opened(l.producers.firstOpen())
-	return err
+	return from, err
 }
 
 // readSnapshot takes the newest good snapshot not above offset, removing bad ones,
@@ -65,11 +74,11 @@ func (l *Log) readSnapshot(offset int64) (from int64, err error) {
 		return 0, err
 	}
 	first := l.segments()[0].base
-	remove := func(path string) error {
+	remove := func(offset int64) error {
 		if l.listed != nil {
 			l.listed.stale = true
 		}
-		return removeIfThere(l.fs, path)
+		return removeSnapshot(l.fs, l.dir, offset)
 	}
 	for i := len(offsets) - 1; i >= 0; i-- {
 		if offsets[i] > offset {
@@ -80,7 +89,7 @@ func (l *Log) readSnapshot(offset int64) (from int64, err error) {
 			// Of batches since then some are deleted: a producer that wrote them would be
 			// refused for its sequence. One that is not known may go on.
 			l.logger.Warn("removing a producer snapshot older than the log", "file", path)
-			if err := remove(path); err != nil {
+			if err := remove(offsets[i]); err != nil {
 				return 0, err
 			}
 			continue
@@ -92,13 +101,13 @@ func (l *Log) readSnapshot(offset int64) (from int64, err error) {
 		}
 		if err == nil {
 			l.producers = *ps
-			return offsets[i], l.forgetEnded(offsets[i])
+			return offsets[i], errors.Join(l.recall(offsets[i], b), l.forgetEnded(offsets[i]))
 		}
 		if !errors.Is(err, errSnapshot) {
 			return 0, storageErr("read", path, err)
 		}
 		l.logger.Warn("removing a bad producer snapshot", "file", path, "error", err)
-		if err := remove(path); err != nil {
+		if err := remove(offsets[i]); err != nil {
 			return 0, err
 		}
 	}

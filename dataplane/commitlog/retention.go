@@ -97,7 +97,7 @@ func (l *Log) deleteFirst(n int, now time.Time) error {
 	l.start.Store(max(l.start.Load(), segs[n].base))
 	err := l.drop(segs[:n], now)
 	for _, s := range segs[:n] {
-		err = errors.Join(err, removeIfThere(l.fs, segmentPath(l.dir, s.base, snapshotSuffix)))
+		err = errors.Join(err, removeSnapshot(l.fs, l.dir, s.base))
 	}
 	if err != nil {
 		return l.fail(err)

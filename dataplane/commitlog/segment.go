@@ -19,6 +19,7 @@ const (
 	timeSuffix     = ".timeindex"
 	txnSuffix      = ".txnindex"
 	snapshotSuffix = ".snapshot"
+	batchesSuffix  = ".batches" // ours, beside a snapshot: see earlier.go
 	deletedSuffix  = ".deleted"
 )
 

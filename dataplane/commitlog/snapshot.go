@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"hash/crc32"
 	"io/fs"
+	"slices"
 	"sort"
 	"strconv"
 	"strings"
@@ -16,7 +17,7 @@ import (
 // int32 count, then per producer int64 id, int16 epoch, int32 last sequence, int64
 // last offset, int32 offset delta, int64 timestamp (for expiry, see producers.add),
 // int32 coordinator epoch, int64 first offset of the open transaction. It holds the
-// last batch of a producer only.
+// last batch of a producer only; see earlier.go for the others.
 const (
 	snapshotVersion   = 1
 	snapshotHeader    = 2 + 4
@@ -101,7 +102,10 @@ func decodeSnapshot(b []byte) (*producers, error) {
 }
 
 // snapshotOffsets lists the snapshots of the log, ascending.
-func (l *Log) snapshotOffsets() ([]int64, error) {
+func (l *Log) snapshotOffsets() ([]int64, error) { return l.offsetsOf(snapshotSuffix) }
+
+// offsetsOf lists the files with one of the suffixes, ascending, by their offsets.
+func (l *Log) offsetsOf(suffixes ...string) ([]int64, error) {
 	var es []vfs.Info
 	if l.listed != nil && !l.listed.stale {
 		es = l.listed.files
@@ -113,11 +117,13 @@ func (l *Log) snapshotOffsets() ([]int64, error) {
 	}
 	var out []int64
 	for _, e := range es {
-		if o, ok := baseOfName(e.Name, snapshotSuffix); ok {
-			out = append(out, o)
+		for _, suffix := range suffixes {
+			if o, ok := baseOfName(e.Name, suffix); ok {
+				out = append(out, o)
+			}
 		}
 	}
-	return out, nil // names have a fixed width, so they come sorted
+	return slices.Compact(out), nil // names have a fixed width, so they come sorted
 }
 
 // baseOfName reads the 20-digit offset of a file name with the suffix.
@@ -130,15 +136,32 @@ func baseOfName(name, suffix string) (int64, bool) {
 	return o, err == nil && o >= 0
 }
 
-// writeSnapshot stores the state as of offset; without sync a power cut may spoil
-// it, which its checksum tells.
-func writeSnapshot(fsys vfs.FS, dir string, offset int64, ps *producers, sync bool) error {
-	path := segmentPath(dir, offset, snapshotSuffix)
+// writeSnapshot stores the state as of offset, and what was written of it that is not on
+// disk among what is to be synced; without sync a power cut may spoil it, which its
+// checksum tells. REQUIRES: mu held, or the log not yet shared.
+func (l *Log) writeSnapshot(offset int64, sync bool) error {
+	path, b := segmentPath(l.dir, offset, snapshotSuffix), l.producers.encode()
+	earlier, err := l.writeBatches(offset, b, sync)
+	if err != nil {
+		return err
+	}
+	if err := writeFile(l.fs, path, b, sync); err != nil {
+		return err
+	}
+	if !sync {
+		l.unsynced = append(l.unsynced, path)
+		if earlier != "" {
+			l.unsynced = append(l.unsynced, earlier)
+		}
+	}
+	return nil
+}
+
+func writeFile(fsys vfs.FS, path string, b []byte, sync bool) error {
 	f, err := fsys.Open(path, true)
 	if err != nil {
 		return storageErr("open", path, err)
 	}
-	b := ps.encode()
 	err = f.Truncate(0)
 	if err == nil {
 		_, err = f.WriteAt(b, 0)
@@ -150,6 +173,11 @@ func writeSnapshot(fsys vfs.FS, dir string, offset int64, ps *producers, sync bo
 		err = cerr
 	}
 	return storageErr("write", path, err)
+}
+
+// removeSnapshot removes the snapshot as of offset and the file beside it.
+func removeSnapshot(fsys vfs.FS, dir string, offset int64) error {
+	return errors.Join(removeIfThere(fsys, segmentPath(dir, offset, snapshotSuffix)), removeIfThere(fsys, segmentPath(dir, offset, batchesSuffix)))
 }
 
 // removeIfThere removes a file that may be missing.

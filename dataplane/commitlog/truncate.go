@@ -270,13 +270,13 @@ func (l *Log) RemoveDeleted(now time.Time) (left int, err error) {
 }
 
 func (l *Log) removeSnapshots(which func(offset int64) bool) error {
-	offsets, err := l.snapshotOffsets()
+	offsets, err := l.offsetsOf(snapshotSuffix, batchesSuffix) // Kafka removes only its own
 	if err != nil {
 		return err
 	}
 	for _, o := range offsets {
 		if which(o) {
-			err = errors.Join(err, removeIfThere(l.fs, segmentPath(l.dir, o, snapshotSuffix)))
+			err = errors.Join(err, removeSnapshot(l.fs, l.dir, o))
 		}
 	}
 	return err

@@ -324,6 +324,7 @@ func (p *Partition) promote(f *future, cur *commitlog.Log) (*commitlog.Log, erro
 			}
 		}
 	}
+	f.log.LearnProducers(cur)
 	start, end, written := cur.StartOffset(), cur.EndOffset(), f.log.BatchesEnd()
 	if err := f.log.Close(); err != nil {
 		return nil, err

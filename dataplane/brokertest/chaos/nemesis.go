@@ -105,18 +105,24 @@ func (n *nemesis) rest() {
 	n.undoUpTo(time.Now().Add(time.Hour))
 	n.changes <- struct{}{} // a change under way comes to its end
 	<-n.changes
-	for i, b := range n.c.Brokers {
-		n.within(60*time.Second, fmt.Sprint("broker ", i), func() error {
+	// One that was asked to stop, or is about to since its disk was full, ends later.
+	looked, supervised := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(supervised)
+		for tick := time.Tick(50 * time.Millisecond); ; {
 			n.relaunch()
 			n.undoUpTo(time.Now())
-			if b.Ended() {
-				return errors.New("it has ended")
+			select {
+			case <-looked:
+				return
+			case <-tick:
 			}
-			return nil
-		})
-	}
+		}
+	}()
 	n.gate.shut()
 	n.look(n.ctx)
+	close(looked)
+	<-supervised
 	n.gate.let()
 	n.h.Note("healed", n.h.Counts())
 }
