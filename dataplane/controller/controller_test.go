@@ -447,7 +447,7 @@ func TestControllerThatIsBackFirstDoesNotLeadOn(t *testing.T) {
 		leader int32
 		epoch  int32
 		isr    []int32
-	}{{"leads", 2, 1, []int32{2, 3}}, {"follows", 2, 1, []int32{2, 3}}, {"alone", 1, 1, []int32{1}}, {"others", 2, 0, []int32{2, 3}}} {
+	}{{"leads", 2, 1, []int32{2, 3}}, {"follows", 2, 1, []int32{2, 3}}, {"alone", 1, 0, []int32{1}}, {"others", 2, 0, []int32{2, 3}}} {
 		s := c.state(want.topic, 0)
 		if s.Leader != want.leader || s.LeaderEpoch != want.epoch || !slices.Equal(s.ISR, want.isr) {
 			t.Errorf("%s: %+v, want %+v", want.topic, s, want)

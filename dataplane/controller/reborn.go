@@ -23,12 +23,13 @@ func (s *state) reborn(p *partition) func(int32) bool {
 // under that very epoch. It happens when the controller itself is killed and is
 // back first: nobody was in office to see its registration go.
 //
-// Where all of the ISR is such, there is nobody better.
+// Where all of the ISR is such, there is nobody better. A partition with one replica is
+// left alone, as Kafka leaves it: nobody else has anything of that epoch.
 func (t *term) rebornOut(b *batch) error {
 	var parts []*partition
 	for _, tc := range t.st.topics {
 		for _, p := range tc.parts {
-			if p.known && !tc.deleting && slices.ContainsFunc(p.state.ISR, t.st.reborn(p)) {
+			if p.known && !tc.deleting && len(p.replicas) > 1 && slices.ContainsFunc(p.state.ISR, t.st.reborn(p)) {
 				parts = append(parts, p)
 			}
 		}

@@ -35,9 +35,9 @@ type failer interface {
 // can be cut, and a controller whose orders reach each broker when the test
 // says so.
 type cluster struct {
-	t     failer
-	rng   *rand.Rand
-	nodes []*node
+	t        failer
+	rng      *rand.Rand
+	nodes    []*node
 	dialling atomic.Int64 // how long a connection takes to make, a time.Duration
 
 	mu       sync.Mutex
