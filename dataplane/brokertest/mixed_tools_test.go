@@ -99,7 +99,9 @@ func (c *Cluster) tools(version string) {
 	c.reassignByTool(version, topic)
 
 	says([]string{`"brokers"`, topic + `-0`}, "log-dirs", "--describe", "--topic-list", topic)
-	c.verifyReplicasByTool(version, topic)
+	if version == apache.V39 {
+		c.verifyReplicasByTool(version, topic) // that of 4.4 sends Fetch 18 without asking what is served
+	}
 	orders := c.file("orders.json", map[string]any{"version": 1, "partitions": []any{map[string]any{"topic": topic, "partition": 0, "offset": -1}}})
 	says([]string{"low_watermark: "}, "delete-records", "--offset-json-file", orders)
 
