@@ -39,6 +39,10 @@ type thread struct {
 	session  session
 	failures int
 	resp     *kmsg.FetchResponse
+	// unheard says that something in the answer could not be taken in. The leader's
+	// session has it as told, a new watermark or log start as well, and would keep silent
+	// about it until the next one.
+	unheard bool
 }
 
 // copying is one partition in a thread.
@@ -327,6 +331,10 @@ func (t *thread) round(batch []*copying, next time.Time) error {
 			}
 		}
 	}
+	if t.unheard {
+		t.unheard = false
+		t.session.reset()
+	}
 	return nil
 }
 
@@ -378,6 +386,7 @@ func (t *thread) take(c *copying, r *kmsg.FetchResponseTopicPartition) {
 	case errors.Is(err, kerr.OffsetOutOfRange):
 		err = t.outOfRange(c)
 	}
+	t.unheard = t.unheard || err != nil && r.ErrorCode == 0
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	switch {
