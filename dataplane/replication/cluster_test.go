@@ -285,6 +285,7 @@ type fakeConn struct {
 	target   int64 // broker epoch when dialled: a restart breaks the connection
 	session  map[protocol.TopicPartition]kmsg.FetchRequestTopicPartition
 	epoch    int32
+	told     map[protocol.TopicPartition][2]int64 // high watermark and log start
 }
 
 func (f *fakeConn) Close() error { return nil }
@@ -323,6 +324,7 @@ func (f *fakeConn) DoFrame(ctx context.Context, r kmsg.Request) (*peer.Frame, er
 	req := r.(*kmsg.FetchRequest)
 	if req.SessionEpoch == 0 {
 		f.session = map[protocol.TopicPartition]kmsg.FetchRequestTopicPartition{}
+		f.told = map[protocol.TopicPartition][2]int64{}
 		f.epoch = 0
 	}
 	if req.SessionEpoch != f.epoch {
@@ -331,6 +333,7 @@ func (f *fakeConn) DoFrame(ctx context.Context, r kmsg.Request) (*peer.Frame, er
 	f.epoch++
 	for _, t := range req.ForgottenTopics {
 		delete(f.session, protocol.TopicPartition{Topic: t.Topic, Partition: t.Partitions[0]})
+		delete(f.told, protocol.TopicPartition{Topic: t.Topic, Partition: t.Partitions[0]})
 	}
 	for _, t := range req.Topics {
 		for _, p := range t.Partitions {
@@ -352,11 +355,25 @@ func (f *fakeConn) DoFrame(ctx context.Context, r kmsg.Request) (*peer.Frame, er
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
+	resp.Topics = slices.DeleteFunc(resp.Topics, f.hasBeenTold)
 	time.Sleep(time.Millisecond) // the way back
 	if _, err := f.manager(); err != nil {
 		return nil, err // lost with the request already served
 	}
 	return &peer.Frame{Body: resp.AppendTo(nil)}, nil
+}
+
+// hasBeenTold is so of a partition without news: a session keeps silent about it.
+func (f *fakeConn) hasBeenTold(t kmsg.FetchResponseTopic) bool {
+	p := &t.Partitions[0]
+	tp, now := protocol.TopicPartition{Topic: t.Topic, Partition: p.Partition}, [2]int64{p.HighWatermark, p.LogStartOffset}
+	if p.ErrorCode != 0 || p.DivergingEpoch.Epoch >= 0 {
+		delete(f.told, tp)
+		return false
+	}
+	old, ok := f.told[tp]
+	f.told[tp] = now
+	return ok && old == now && len(p.RecordBatches) == 0
 }
 
 func fetchResponse(version int16, rs []partition.FetchResult) *kmsg.FetchResponse {

@@ -396,6 +396,29 @@ func TestNewPartitionDoesNotWaitForTheFetchAfterAConnect(t *testing.T) {
 	})
 }
 
+// A follower that is in a new epoch already throws away an answer of the one before, and
+// must hear of what was in it all the same.
+func TestNewsInAnAnswerThatCameTooLateIsHeardAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t, 1, partition.TopicConfig{MinISR: 3})
+		defer c.close()
+		h := newHistory()
+		c.elect(1)
+		c.deliverAll()
+		h.produce(c.node(1), 1, 10)
+		time.Sleep(2*time.Second + 50*time.Millisecond) // into a long poll
+		c.elect(1)
+		c.deliver(2) // and the leader not yet
+		done := make(chan []partition.DeleteResult, 1)
+		c.node(1).m.DeleteRecords(20*time.Second, []partition.DeletePart{{TP: tp0, Offset: 5}}, func(rs []partition.DeleteResult) { done <- rs })
+		c.deliverAll() // while the answer is on its way
+		began := time.Now()
+		if r := (<-done)[0]; r.Err != nil || r.LowWatermark != 5 || time.Since(began) > 2*time.Second {
+			t.Errorf("%+v after %v", r, time.Since(began))
+		}
+	})
+}
+
 // addPartition gives every broker one more partition, led like the first.
 func (c *cluster) addPartition(number int32) {
 	for _, n := range c.nodes {
