@@ -55,6 +55,8 @@ type folder struct {
 	addr    string // of whoever serves
 	who     make_
 	last    make_ // who had it last
+	held    make_ // who opened it last, and before that: not all do work
+	prior   make_
 	byTopic map[string]*carriedLog
 
 	apache  apache.InZooKeeper
@@ -125,6 +127,7 @@ func (f *folder) log() string {
 func (f *folder) start(who make_) {
 	f.t.Helper()
 	f.who = who
+	f.prior, f.held = f.held, who
 	if st, err := os.Stat(f.log()); err == nil {
 		f.said = st.Size()
 	} else {

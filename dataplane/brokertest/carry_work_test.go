@@ -271,8 +271,9 @@ func (p *sequencedProducer) goOn(f *folder) {
 			f.t.Errorf("%s: a retry of the last batch before the move is answered with offset %d, want %d", f.who, at, p.base)
 		}
 		// A snapshot keeps a producer's last batch only. Ours knows more of a log that
-		// it has read through; Kafka goes by a snapshot that it makes meanwhile.
-		if f.crashed && f.who == penstock {
+		// it has read through, or that it closed itself (.batches); Kafka goes by a
+		// snapshot that it makes meanwhile.
+		if f.who == penstock && (f.crashed || f.prior == penstock) {
 			if at := try("a retry of the batch before that", p.older, nil); at != p.olderBase {
 				f.t.Errorf("%s: a retry of the batch before that is answered with offset %d, want %d", f.who, at, p.olderBase)
 			}
