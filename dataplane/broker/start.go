@@ -299,7 +299,7 @@ func (b *Broker) startGroups(context.Context) error {
 		InitialRebalanceDelay: b.cfg.GroupInitialRebalanceDelay, MaxSize: b.cfg.GroupMaxSize,
 		MaxOffsetMetadataSize: b.cfg.OffsetMetadataMaxBytes,
 		OffsetsRetention:      b.cfg.OffsetsRetention, OffsetsCheckInterval: b.cfg.OffsetsRetentionCheck, Logger: b.log,
-	}, &groupStorage{partitions: b.partitions, metadata: b.metadata, timeout: b.cfg.OffsetsCommitTimeout}, wheelTimers{b.wheel})
+	}, &internalLog{topic: protocol.OffsetsTopic, partitions: b.partitions, metadata: b.metadata, timeout: b.cfg.OffsetsCommitTimeout}, wheelTimers{b.wheel})
 	b.onStop("group coordinator", func(context.Context) error { b.groups.Close(); return nil })
 	return nil
 }

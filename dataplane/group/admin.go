@@ -9,6 +9,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"penstock/dataplane/coordinator"
 	"penstock/dataplane/protocol"
 )
 
@@ -59,14 +60,14 @@ func (g *group) describe(d *kmsg.DescribeGroupsResponseGroup) {
 func (c *Coordinator) List(req *kmsg.ListGroupsRequest, done func(*kmsg.ListGroupsResponse)) {
 	resp := kmsg.NewPtrListGroupsResponse()
 	resp.Version = req.Version
-	if c.loading() {
+	groups, loading := c.shards.All()
+	if loading {
 		resp.ErrorCode = kerr.CoordinatorLoadInProgress.Code
 	}
 	in := func(filter []string, v string) bool {
 		return len(filter) == 0 || slices.ContainsFunc(filter, func(f string) bool { return strings.EqualFold(f, v) })
 	}
 	if in(req.TypesFilter, groupType) {
-		groups := c.groups()
 		slices.SortFunc(groups, byID)
 		for _, g := range groups {
 			g.mu.Lock()
@@ -81,17 +82,6 @@ func (c *Coordinator) List(req *kmsg.ListGroupsRequest, done func(*kmsg.ListGrou
 		}
 	}
 	done(resp)
-}
-
-func (c *Coordinator) loading() bool {
-	c.mu.RLock()
-	defer c.mu.RUnlock()
-	for _, sh := range c.shards {
-		if _, loading := sh.snapshot(); loading {
-			return true
-		}
-	}
-	return false
 }
 
 // Delete handles DeleteGroups (versions 0 to 2). done is called exactly once,
@@ -158,11 +148,11 @@ func (g *group) delete(fx *effects, done func(*kerr.Error)) {
 	for tp := range g.unstable {
 		tps[tp] = true
 	}
-	recs := make([]Record, 0, len(tps)+1)
+	recs := make([]coordinator.Record, 0, len(tps)+1)
 	for tp := range tps {
-		recs = append(recs, Record{Timestamp: now, Key: offsetRecordKey(g.id, tp.Topic, tp.Partition)})
+		recs = append(recs, coordinator.Record{Timestamp: now, Key: offsetRecordKey(g.id, tp.Topic, tp.Partition)})
 	}
-	recs = append(recs, Record{Timestamp: now, Key: groupRecordKey(g.id)})
+	recs = append(recs, coordinator.Record{Timestamp: now, Key: groupRecordKey(g.id)})
 	g.deleting = true
 	g.append(fx, recs, func(fx *effects, err error) {
 		g.deleting = false

@@ -84,22 +84,3 @@ type SystemTimers struct{}
 func (SystemTimers) AfterFunc(d time.Duration, f func()) (stop func() bool) {
 	return time.AfterFunc(d, f).Stop
 }
-
-// Storage is the partitioned, replicated log of groups: __consumer_offsets.
-type Storage interface {
-	// Append writes the records, in this order and after those of every call
-	// that returned before, to the partition with acks=all. done is called
-	// exactly once, on any goroutine and maybe before Append returns: with nil
-	// when the records are committed, or a *kerr.Error in the chain.
-	Append(partition int32, recs []Record, done func(error))
-
-	// Read gives all that the log holds from its start to its END at the time
-	// of the call, in order. The end and not the high watermark: a new leader's
-	// high watermark may lag behind what was committed under the old one, and
-	// stopping there would take acknowledged commits back. Key and value may be
-	// reused after fn returns. An error of fn ends the reading and is returned.
-	Read(partition int32, fn func(Logged) error) error
-
-	// Partitions is the number of partitions, 0 while the topic does not exist.
-	Partitions() int32
-}

@@ -6,11 +6,9 @@
 // # Ownership
 //
 // Every group belongs to one partition of __consumer_offsets, and the broker
-// that leads this partition coordinates the group. OnLeader and OnResign tell
-// the coordinator what the broker leads. A partition that was won is read from
-// its log first; until that is done its groups answer
-// COORDINATOR_LOAD_IN_PROGRESS. A partition that was lost takes its groups with
-// it: whoever waits is answered NOT_COORDINATOR.
+// that leads this partition coordinates the group, see package coordinator. A
+// partition that was lost takes its groups with it: whoever waits is answered
+// NOT_COORDINATOR.
 //
 // Everything that has to outlive the broker is a record in that partition, in
 // Kafka's own formats (see records.go), so that Kafka's tools and brokers read
@@ -32,10 +30,6 @@
 // A group has one mutex, and everything about it is decided with that mutex
 // held. What a decision causes outside (replies, storage appends) is collected
 // and done after the mutex has been given back, so a caller's done function may
-// call the coordinator again. Appends pass through one queue per shard, filled
-// while the group's mutex is held: the log has them in the order in which they
-// were decided, whichever goroutine carries them out.
-//
-// Lock order: Coordinator.mu, shard.mu, group.mu, shard.outMu. In practice no
-// two are held at once but group.mu and shard.outMu.
+// call the coordinator again. Appends pass through the shard's queue, filled
+// while the group's mutex is held. The lock order is package coordinator's.
 package group

@@ -8,6 +8,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"penstock/dataplane/coordinator"
 	"penstock/dataplane/protocol"
 )
 
@@ -38,6 +39,7 @@ const maxClientIDInMemberID = 200
 // by whoever takes the function out of its field.
 type group struct {
 	id string
+	c  *Coordinator
 	sh *shard
 
 	mu       sync.Mutex
@@ -77,9 +79,10 @@ type group struct {
 	stored   bool // the log may have a record of the group itself
 }
 
-func newGroup(sh *shard, id string) *group {
+func newGroup(c *Coordinator, sh *shard, id string) *group {
 	return &group{
 		id:       strings.Clone(id),
+		c:        c,
 		sh:       sh,
 		stateAt:  time.Now(),
 		members:  make(map[string]*member),
@@ -112,17 +115,17 @@ func (g *group) do(f func(*effects)) {
 		call()
 	}
 	if fx.drain {
-		g.sh.drain()
+		g.sh.Drain()
 	}
 }
 
 // append has the records written after all that was decided before; done runs
 // with the mutex held.
-func (g *group) append(fx *effects, recs []Record, done func(*effects, error)) {
+func (g *group) append(fx *effects, recs []coordinator.Record, done func(*effects, error)) {
 	fx.drain = true
-	g.sh.enqueue(appendOp{recs: recs, done: func(err error) {
+	g.sh.Enqueue(coordinator.Batch{Records: recs, Producer: coordinator.NoProducer}, func(err error) {
 		g.do(func(fx *effects) { done(fx, err) })
-	}})
+	})
 }
 
 // timer is a pending call on a group; guarded by the group's mutex.
@@ -135,9 +138,8 @@ type timer struct {
 // cancelled before.
 func (g *group) after(d time.Duration, f func(*effects)) *timer {
 	t := new(timer)
-	c := g.sh.c
-	t.stop = c.timers.AfterFunc(max(d, 0), func() {
-		c.spawn(func() {
+	t.stop = g.c.timers.AfterFunc(max(d, 0), func() {
+		g.c.shards.Spawn(func() {
 			g.do(func(fx *effects) {
 				if !t.over {
 					t.over = true
@@ -173,7 +175,7 @@ func (g *group) kill(fx *effects) {
 	for _, m := range g.order {
 		m.session.cancel()
 	}
-	fx.call(func() { g.sh.forget(g) })
+	fx.call(func() { g.sh.Forget(g.id, g) })
 }
 
 // idle says that the group holds nothing, here or in the log: such a group

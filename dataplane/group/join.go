@@ -137,7 +137,7 @@ func (g *group) handleJoin(fx *effects, j *joiner) {
 // admits applies group.max.size. While a rebalance is being prepared those who
 // wait are counted, since others may have gone.
 func (g *group) admits(memberID string) bool {
-	limit := g.sh.c.cfg.MaxSize
+	limit := g.c.cfg.MaxSize
 	m := g.members[memberID]
 	switch g.state {
 	case statePreparing:
@@ -163,7 +163,7 @@ func (g *group) joinNew(fx *effects, j *joiner) *kerr.Error {
 		g.addAndRebalance(fx, j, id)
 		return nil
 	}
-	if len(g.pending) >= g.sh.c.cfg.MaxPendingMembers {
+	if len(g.pending) >= g.c.cfg.MaxPendingMembers {
 		return kerr.CoordinatorNotAvailable // ids run out within a session timeout
 	}
 	g.pending[id] = g.after(j.session, func(fx *effects) {
@@ -326,7 +326,7 @@ func (g *group) replaceStatic(fx *effects, j *joiner, m *member, id string) {
 	generation := g.generation
 	g.storeGroup(fx, func(fx *effects, err error) {
 		if err != nil {
-			g.sh.c.cfg.Logger.Warn("static member's new id not stored", "group", g.id, "err", err)
+			g.c.cfg.Logger.Warn("static member's new id not stored", "group", g.id, "err", err)
 			if g.members[id] == m && g.generation == generation && g.state == stateStable {
 				g.rename(m, oldID)
 				g.count(m, -1)

@@ -1,60 +1,13 @@
 package group
 
 import (
-	"errors"
-	"maps"
-	"slices"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"penstock/dataplane/coordinator"
 	"penstock/dataplane/protocol"
 )
-
-var errAbandoned = errors.New("partition given up while it was read")
-
-// load reads the shard's log and opens it; a failure is tried again for as
-// long as the partition is ours. prev is the shard of an earlier leadership of
-// this partition, which must have stopped writing.
-func (c *Coordinator) load(sh, prev *shard) {
-	if prev != nil {
-		prev.waitIdle()
-	}
-	start := time.Now()
-	for {
-		l := newLoader()
-		err := c.st.Read(sh.partition, func(x Logged) error {
-			if sh.gone.Load() {
-				return errAbandoned
-			}
-			l.add(x)
-			return nil
-		})
-		if sh.gone.Load() {
-			return
-		}
-		if err == nil {
-			groups := l.groups(sh)
-			all := slices.Collect(maps.Values(groups)) // once published, the map is the shard's
-			if sh.publish(groups) {
-				for _, g := range all {
-					g.do(g.resume)
-				}
-			}
-			c.cfg.Logger.Info("groups loaded", "partition", sh.partition, "epoch", sh.epoch,
-				"groups", len(all), "unreadable", l.bad, "took", time.Since(start))
-			return
-		}
-		c.cfg.Logger.Error("groups not loaded, will try again", "partition", sh.partition, "epoch", sh.epoch, "err", err)
-		t := time.NewTimer(loadRetryDelay)
-		select {
-		case <-c.stop:
-			t.Stop()
-			return
-		case <-t.C:
-		}
-	}
-}
 
 // resume starts the sessions of a loaded group's members.
 func (g *group) resume(*effects) {
@@ -71,6 +24,8 @@ func (g *group) resume(*effects) {
 // commit on, but stand where they were written: what was written of the same
 // key between the two is newer.
 type loader struct {
+	c       *Coordinator
+	sh      *shard
 	offsets map[string]map[string]map[int32]offset // group, topic, partition
 	values  map[string]*kmsg.GroupMetadataValue
 	bad     int // records that could not be read
@@ -86,8 +41,10 @@ type inTransaction struct {
 	at  int64 // offset in the log
 }
 
-func newLoader() *loader {
+func newLoader(c *Coordinator, sh *shard) *loader {
 	return &loader{
+		c:       c,
+		sh:      sh,
 		offsets: make(map[string]map[string]map[int32]offset),
 		values:  make(map[string]*kmsg.GroupMetadataValue),
 		open:    make(map[int64][]inTransaction),
@@ -95,12 +52,11 @@ func newLoader() *loader {
 	}
 }
 
-// add takes what comes next in the log. A record that cannot be read is left
-// out: refusing to serve a partition's other groups for its sake would be worse.
-func (l *loader) add(x Logged) {
-	if x.End != NotAnEnd {
+// Add takes what comes next in the log.
+func (l *loader) Add(x coordinator.Logged) {
+	if x.End != coordinator.NotAnEnd {
 		for _, w := range l.open[x.Producer] {
-			if x.End == Committed && l.newest[w.key] <= w.at {
+			if x.End == coordinator.Committed && l.newest[w.key] <= w.at {
 				l.newest[w.key] = w.at
 				l.apply(w.entry)
 			}
@@ -113,7 +69,7 @@ func (l *loader) add(x Logged) {
 	case err == errForeign:
 	case err != nil:
 		l.bad++
-	case x.Producer != NoTransaction:
+	case x.Producer != coordinator.NoTransaction:
 		key := string(x.Key)
 		l.open[x.Producer] = append(l.open[x.Producer], inTransaction{e, key, x.Offset})
 		if _, ok := l.newest[key]; !ok {
@@ -153,13 +109,13 @@ func (l *loader) topics(group string) map[string]map[int32]offset {
 	return t
 }
 
-// groups builds the groups; offsets without a group record make a group too.
-func (l *loader) groups(sh *shard) map[string]*group {
+// Entities builds the groups; offsets without a group record make a group too.
+func (l *loader) Entities() (map[string]*group, int) {
 	groups := make(map[string]*group)
 	get := func(id string) *group {
 		g := groups[id]
 		if g == nil {
-			g = newGroup(sh, id)
+			g = newGroup(l.c, l.sh, id)
 			groups[g.id] = g
 		}
 		return g
@@ -179,7 +135,7 @@ func (l *loader) groups(sh *shard) map[string]*group {
 	for id, v := range l.values {
 		get(id).restore(v)
 	}
-	return groups
+	return groups, l.bad
 }
 
 // restore takes over the group's record: a group with members was Stable when

@@ -8,6 +8,8 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"penstock/dataplane/coordinator"
 )
 
 func TestPartitionForIsJavasHash(t *testing.T) {
@@ -24,7 +26,7 @@ func TestPartitionForIsJavasHash(t *testing.T) {
 		{"penstock-demo", 33},     // -2120676333
 		{"группа", 8},
 	} {
-		if got := PartitionFor(c.group, 50); got != c.want {
+		if got := coordinator.PartitionFor(c.group, 50); got != c.want {
 			t.Errorf("%q: partition %d, want %d", c.group, got, c.want)
 		}
 	}

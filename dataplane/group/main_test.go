@@ -10,6 +10,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
 	"go.uber.org/goleak"
+
+	"penstock/dataplane/coordinator"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -19,22 +21,22 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 type memLog struct {
 	mu      sync.Mutex
 	n       int32
-	parts   map[int32][]Record
+	parts   map[int32][]coordinator.Record
 	fail    error         // refuse appends with this
 	hold    bool          // keep answers back
 	held    []func(error) // answers kept back, in the order of the appends
 	gate    chan struct{} // if set, Read waits for it
 	readErr error         // one Read fails with this
 	reads   int
-	logged  []Logged // read before everything else
-	onApp   func()   // called by Append before it does anything
+	logged  []coordinator.Logged // read before everything else
+	onApp   func()               // called by Append before it does anything
 }
 
-func newMemLog(n int32) *memLog { return &memLog{n: n, parts: make(map[int32][]Record)} }
+func newMemLog(n int32) *memLog { return &memLog{n: n, parts: make(map[int32][]coordinator.Record)} }
 
 func (l *memLog) Partitions() int32 { return l.n }
 
-func (l *memLog) Append(p int32, recs []Record, done func(error)) {
+func (l *memLog) Append(p int32, b coordinator.Batch, done func(error)) {
 	l.mu.Lock()
 	onApp := l.onApp
 	l.mu.Unlock()
@@ -48,7 +50,7 @@ func (l *memLog) Append(p int32, recs []Record, done func(error)) {
 		go done(err)
 		return
 	}
-	l.parts[p] = append(l.parts[p], recs...)
+	l.parts[p] = append(l.parts[p], b.Records...)
 	if l.hold {
 		l.held = append(l.held, done)
 		return
@@ -56,7 +58,7 @@ func (l *memLog) Append(p int32, recs []Record, done func(error)) {
 	time.AfterFunc(time.Millisecond, func() { done(nil) })
 }
 
-func (l *memLog) Read(p int32, fn func(Logged) error) error {
+func (l *memLog) Read(p int32, fn func(coordinator.Logged) error) error {
 	l.mu.Lock()
 	l.reads++
 	logged := l.logged
@@ -75,7 +77,7 @@ func (l *memLog) Read(p int32, fn func(Logged) error) error {
 		}
 	}
 	for _, r := range recs {
-		if err := fn(Logged{Record: r, Producer: NoTransaction}); err != nil {
+		if err := fn(coordinator.Logged{Record: r, Producer: coordinator.NoTransaction}); err != nil {
 			return err
 		}
 	}

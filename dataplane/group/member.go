@@ -95,7 +95,7 @@ func (g *group) sessionFired(fx *effects, m *member) {
 	if !m.isNew && (m.join != nil || m.sync != nil) {
 		return // the answer starts the session anew
 	}
-	g.sh.c.cfg.Logger.Info("group member timed out", "group", g.id, "member", m.id)
+	g.c.cfg.Logger.Info("group member timed out", "group", g.id, "member", m.id)
 	g.removeAndUpdate(fx, m)
 }
 

@@ -7,6 +7,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"penstock/dataplane/coordinator"
 	"penstock/dataplane/protocol"
 )
 
@@ -95,7 +96,7 @@ func (g *group) commit(fx *effects, req *kmsg.OffsetCommitRequest, resp *kmsg.Of
 		expires = now + req.RetentionTimeMillis
 	}
 	var writes []write
-	var recs []Record
+	var recs []coordinator.Record
 	g.seq++
 	for i, t := range req.Topics {
 		topic := ""
@@ -140,7 +141,7 @@ func (g *group) commit(fx *effects, req *kmsg.OffsetCommitRequest, resp *kmsg.Of
 			}
 		}
 		if err != nil {
-			g.sh.c.cfg.Logger.Warn("offsets not stored", "group", g.id, "err", err)
+			g.c.cfg.Logger.Warn("offsets not stored", "group", g.id, "err", err)
 		}
 		fx.call(func() { finish(commitError(err)) })
 	})
@@ -163,7 +164,7 @@ func (g *group) dropOffsets(fx *effects, which func(protocol.TopicPartition, off
 		return
 	}
 	var gone []protocol.TopicPartition
-	var recs []Record
+	var recs []coordinator.Record
 	left := 0
 	now := time.Now().UnixMilli()
 	for topic, parts := range g.offsets {
@@ -174,19 +175,19 @@ func (g *group) dropOffsets(fx *effects, which func(protocol.TopicPartition, off
 				continue
 			}
 			gone = append(gone, tp)
-			recs = append(recs, Record{Timestamp: now, Key: offsetRecordKey(g.id, topic, p)})
+			recs = append(recs, coordinator.Record{Timestamp: now, Key: offsetRecordKey(g.id, topic, p)})
 		}
 	}
 	last := left == 0 && g.state == stateEmpty && len(g.pending) == 0 && len(g.inFlight) == 0 && len(g.unstable) == 0
 	if last {
 		for tp := range g.doubtful {
 			if _, ok := g.offsets[tp.Topic][tp.Partition]; !ok {
-				recs = append(recs, Record{Timestamp: now, Key: offsetRecordKey(g.id, tp.Topic, tp.Partition)})
+				recs = append(recs, coordinator.Record{Timestamp: now, Key: offsetRecordKey(g.id, tp.Topic, tp.Partition)})
 			}
 		}
 	}
 	if last && g.stored {
-		recs = append(recs, Record{Timestamp: now, Key: groupRecordKey(g.id)})
+		recs = append(recs, coordinator.Record{Timestamp: now, Key: groupRecordKey(g.id)})
 	}
 	if len(recs) == 0 {
 		if last {
@@ -200,7 +201,7 @@ func (g *group) dropOffsets(fx *effects, which func(protocol.TopicPartition, off
 	g.append(fx, recs, func(fx *effects, err error) {
 		g.deleting = false
 		if err != nil {
-			g.sh.c.cfg.Logger.Warn("offsets not removed", "group", g.id, "err", err)
+			g.c.cfg.Logger.Warn("offsets not removed", "group", g.id, "err", err)
 			return
 		}
 		for _, tp := range gone {
@@ -222,7 +223,7 @@ func (g *group) dropOffsets(fx *effects, which func(protocol.TopicPartition, off
 // topics that nobody subscribes to; of consumers without a group each offset
 // on its own; always by the commit's own retention if it had one.
 func (g *group) expireOffsets(fx *effects, now time.Time) {
-	retention := g.sh.c.cfg.OffsetsRetention
+	retention := g.c.cfg.OffsetsRetention
 	g.dropOffsets(fx, func(tp protocol.TopicPartition, o offset) bool {
 		since := time.UnixMilli(o.committed)
 		switch {

@@ -21,7 +21,7 @@ func (g *group) prepareRebalance(fx *effects) {
 	}
 	g.syncTimer.cancel()
 	clear(g.unsynced)
-	delay := g.sh.c.cfg.InitialRebalanceDelay
+	delay := g.c.cfg.InitialRebalanceDelay
 	fromEmpty := g.state == stateEmpty
 	g.enter(statePreparing)
 	if fromEmpty && delay > 0 {
@@ -45,7 +45,7 @@ func (g *group) awaitJoins() {
 // then others may still be starting; at most a rebalance timeout in all.
 func (g *group) initialDelayOver(fx *effects) {
 	if g.newMember && g.remaining > 0 {
-		delay := min(g.sh.c.cfg.InitialRebalanceDelay, g.remaining)
+		delay := min(g.c.cfg.InitialRebalanceDelay, g.remaining)
 		g.remaining -= delay
 		g.newMember = false
 		g.rebalance = g.after(delay, g.initialDelayOver)
@@ -72,7 +72,7 @@ func (g *group) completeJoin(fx *effects) {
 	g.rebalance.cancel()
 	for _, m := range append([]*member(nil), g.order...) {
 		if m.join == nil && m.instanceID == nil {
-			g.sh.c.cfg.Logger.Info("group member did not rejoin in time", "group", g.id, "member", m.id)
+			g.c.cfg.Logger.Info("group member did not rejoin in time", "group", g.id, "member", m.id)
 			g.remove(m)
 		}
 	}
@@ -87,7 +87,7 @@ func (g *group) completeJoin(fx *effects) {
 		g.enter(stateEmpty)
 		g.storeGroup(fx, func(_ *effects, err error) {
 			if err != nil {
-				g.sh.c.cfg.Logger.Warn("empty group not stored", "group", g.id, "err", err)
+				g.c.cfg.Logger.Warn("empty group not stored", "group", g.id, "err", err)
 			}
 		})
 		return
@@ -114,7 +114,7 @@ func (g *group) syncOverdue(fx *effects, generation int32) {
 	}
 	for _, m := range append([]*member(nil), g.order...) {
 		if _, ok := g.unsynced[m.id]; ok {
-			g.sh.c.cfg.Logger.Info("group member did not sync in time", "group", g.id, "member", m.id)
+			g.c.cfg.Logger.Info("group member did not sync in time", "group", g.id, "member", m.id)
 			g.remove(m)
 		}
 	}

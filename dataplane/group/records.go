@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"penstock/dataplane/coordinator"
 )
 
 // The records of __consumer_offsets, as Kafka 3.9 writes them. A key begins
@@ -59,7 +61,7 @@ func groupRecordKey(group string) []byte {
 	return k.AppendTo(nil)
 }
 
-func offsetRecord(group, topic string, partition int32, o offset) Record {
+func offsetRecord(group, topic string, partition int32, o offset) coordinator.Record {
 	v := kmsg.OffsetCommitValue{
 		Version:         offsetValue,
 		Offset:          o.offset,
@@ -70,11 +72,11 @@ func offsetRecord(group, topic string, partition int32, o offset) Record {
 	if o.expires != noExpiry {
 		v.Version, v.ExpireTimestamp = offsetValueExpiring, o.expires
 	}
-	return Record{Timestamp: o.committed, Key: offsetRecordKey(group, topic, partition), Value: v.AppendTo(nil)}
+	return coordinator.Record{Timestamp: o.committed, Key: offsetRecordKey(group, topic, partition), Value: v.AppendTo(nil)}
 }
 
 // groupRecord is the group's record as it stands.
-func (g *group) groupRecord() Record {
+func (g *group) groupRecord() coordinator.Record {
 	v := kmsg.GroupMetadataValue{
 		Version:               groupValue,
 		ProtocolType:          g.protocolType,
@@ -97,7 +99,7 @@ func (g *group) groupRecord() Record {
 			Assignment:             m.assignment,
 		})
 	}
-	return Record{Timestamp: time.Now().UnixMilli(), Key: groupRecordKey(g.id), Value: v.AppendTo(nil)}
+	return coordinator.Record{Timestamp: time.Now().UnixMilli(), Key: groupRecordKey(g.id), Value: v.AppendTo(nil)}
 }
 
 // entry is a decoded record: exactly one of the two values is meant, by
@@ -115,7 +117,7 @@ type entry struct {
 var errForeign = errors.New("record of an unknown kind")
 
 // decode reads a record; nothing of the result aliases it.
-func decode(rec Record) (entry, error) {
+func decode(rec coordinator.Record) (entry, error) {
 	if len(rec.Key) < 2 {
 		return entry{}, errors.New("record key without a version")
 	}

@@ -5,6 +5,7 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"penstock/dataplane/coordinator"
 	"penstock/dataplane/recordbatch"
 )
 
@@ -15,17 +16,17 @@ func FuzzDecode(f *testing.F) {
 	f.Add(o.Key, o.Value)
 	o = offsetRecord("g", "t", 3, offset{offset: 9, epoch: -1, committed: 5, expires: 77})
 	f.Add(o.Key, o.Value)
-	g := newGroup(nil, "g")
+	g := newGroup(nil, nil, "g")
 	g.protocolType, g.generation, g.leader, g.protocol = "consumer", 4, "m", new("range")
 	g.order = []*member{{id: "m", instanceID: new("i"), protocols: []groupProtocol{{"range", []byte("s")}}, assignment: []byte("a")}}
 	gr := g.groupRecord()
 	f.Add(gr.Key, gr.Value)
 	f.Add([]byte{0, 3}, []byte{0})
 	f.Fuzz(func(t *testing.T, key, value []byte) {
-		rec := Record{Key: key, Value: value}
-		l := newLoader()
-		l.add(Logged{Record: rec, Producer: NoTransaction})
-		groups := l.groups(nil)
+		rec := coordinator.Record{Key: key, Value: value}
+		l := newLoader(nil, nil)
+		l.Add(coordinator.Logged{Record: rec, Producer: coordinator.NoTransaction})
+		groups, _ := l.Entities()
 		e, err := decode(rec)
 		if err != nil {
 			return
@@ -56,9 +57,9 @@ func FuzzDecode(f *testing.F) {
 
 // What goes through a record batch comes back as it was; a tombstone stays one.
 func TestRecordsSurviveABatch(t *testing.T) {
-	g := newGroup(nil, "g")
+	g := newGroup(nil, nil, "g")
 	g.generation = 7
-	in := []Record{
+	in := []coordinator.Record{
 		offsetRecord("g", "t", 1, offset{offset: 5, epoch: 3, metadata: "x", committed: 9, expires: noExpiry}),
 		g.groupRecord(),
 		{Key: groupRecordKey("gone")},
@@ -68,13 +69,16 @@ func TestRecordsSurviveABatch(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	l := newLoader()
+	l := newLoader(nil, nil)
 	l.values["gone"] = new(kmsg.GroupMetadataValue)
 	setOffset(l.topics("g"), "t", 2, offset{})
-	if err := recordbatch.Records(b, func(r recordbatch.Record) error { l.add(Logged{Record: r, Producer: NoTransaction}); return nil }); err != nil {
+	if err := recordbatch.Records(b, func(r recordbatch.Record) error {
+		l.Add(coordinator.Logged{Record: r, Producer: coordinator.NoTransaction})
+		return nil
+	}); err != nil {
 		t.Fatal(err)
 	}
-	groups := l.groups(nil)
+	groups, _ := l.Entities()
 	if len(groups) != 1 || groups["g"].generation != 7 || len(groups["g"].offsets["t"]) != 1 {
 		t.Fatalf("%+v", groups)
 	}

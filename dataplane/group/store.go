@@ -4,12 +4,14 @@ import (
 	"errors"
 
 	"github.com/twmb/franz-go/pkg/kerr"
+
+	"penstock/dataplane/coordinator"
 )
 
 // storeGroup writes the group's record; done runs with the mutex held.
 func (g *group) storeGroup(fx *effects, done func(*effects, error)) {
 	g.stored = true // even a write that fails may have reached the log
-	g.append(fx, []Record{g.groupRecord()}, done)
+	g.append(fx, []coordinator.Record{g.groupRecord()}, done)
 }
 
 // deleteError is what a client is told when tombstones could not be stored.

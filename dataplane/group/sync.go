@@ -100,7 +100,7 @@ func (g *group) handleSync(fx *effects, req *kmsg.SyncGroupRequest, reply func(s
 			return // who waited has been answered
 		}
 		if err != nil {
-			g.sh.c.cfg.Logger.Warn("assignment not stored", "group", g.id, "err", err)
+			g.c.cfg.Logger.Warn("assignment not stored", "group", g.id, "err", err)
 			g.failAssignment(fx, storeError(err))
 			g.prepareRebalance(fx)
 			return

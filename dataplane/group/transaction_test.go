@@ -7,39 +7,41 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"penstock/dataplane/coordinator"
 )
 
 // transactionLog writes what a log holds that another make's coordinator has
 // kept: offsets committed in transactions among others.
-type transactionLog struct{ all []Logged }
+type transactionLog struct{ all []coordinator.Logged }
 
 func (l *transactionLog) commit(producer int64, group string, partition int32, at int64) {
 	r := offsetRecord(group, "t", partition, offset{offset: at, epoch: -1, committed: time.Now().UnixMilli(), expires: noExpiry})
 	r.Offset = int64(len(l.all))
-	l.all = append(l.all, Logged{Record: r, Producer: producer})
+	l.all = append(l.all, coordinator.Logged{Record: r, Producer: producer})
 }
 
-func (l *transactionLog) end(producer int64, how TransactionEnd) {
-	l.all = append(l.all, Logged{Record: Record{Offset: int64(len(l.all))}, Producer: producer, End: how})
+func (l *transactionLog) end(producer int64, how coordinator.TransactionEnd) {
+	l.all = append(l.all, coordinator.Logged{Record: coordinator.Record{Offset: int64(len(l.all))}, Producer: producer, End: how})
 }
 
 func TestOffsetsOfATransactionCountFromItsCommitOn(t *testing.T) {
 	run(t, Config{OffsetsRetention: time.Hour, OffsetsCheckInterval: time.Minute}, func(e *env) {
 		var l transactionLog
-		l.commit(NoTransaction, "g", 0, 1)
+		l.commit(coordinator.NoTransaction, "g", 0, 1)
 		l.commit(7, "g", 0, 2) // committed
 		l.commit(7, "g", 1, 20)
 		l.commit(8, "g", 0, 3) // aborted
-		l.end(8, Aborted)
-		l.end(7, Committed)
+		l.end(8, coordinator.Aborted)
+		l.end(7, coordinator.Committed)
 		l.commit(9, "g", 2, 4) // overtaken by one outside
-		l.commit(NoTransaction, "g", 2, 5)
-		l.end(9, Committed)
+		l.commit(coordinator.NoTransaction, "g", 2, 5)
+		l.end(9, coordinator.Committed)
 		l.commit(9, "g", 3, 6) // overtaken by another transaction that commits earlier
 		l.commit(8, "g", 3, 7)
-		l.end(8, Committed)
-		l.end(9, Committed)
-		l.commit(NoTransaction, "g", 4, 8)
+		l.end(8, coordinator.Committed)
+		l.end(9, coordinator.Committed)
+		l.commit(coordinator.NoTransaction, "g", 4, 8)
 		l.commit(9, "g", 4, 9)   // open
 		l.commit(9, "new", 0, 1) // open, of a group that has nothing else
 		e.log.set(func(m *memLog) { m.logged = l.all })

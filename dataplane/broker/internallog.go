@@ -1,54 +1,59 @@
 package broker
 
 import (
-	"encoding/binary"
 	"fmt"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kerr"
 
 	"penstock/dataplane/commitlog"
-	"penstock/dataplane/group"
+	"penstock/dataplane/coordinator"
 	"penstock/dataplane/metadata"
 	"penstock/dataplane/partition"
-	"penstock/dataplane/protocol"
 	"penstock/dataplane/recordbatch"
 )
 
-// groupStorage is the group coordinator's log: the partitions of
-// __consumer_offsets that this broker leads.
-type groupStorage struct {
+// internalLog is a coordinator's log: the partitions of an internal topic that this
+// broker leads.
+type internalLog struct {
+	topic      string
 	partitions *partition.Manager
 	metadata   *metadata.Cache
-	timeout    time.Duration // offsets.commit.timeout.ms
+	timeout    time.Duration // of an append: offsets.commit.timeout.ms or its like
 }
 
-func offsetsPartition(p int32) partition.TopicPartition {
-	return partition.TopicPartition{Topic: protocol.OffsetsTopic, Partition: p}
+func (s *internalLog) at(p int32) partition.TopicPartition {
+	return partition.TopicPartition{Topic: s.topic, Partition: p}
 }
 
-func (s *groupStorage) Append(p int32, recs []group.Record, done func(error)) {
+// Append implements coordinator.Log. A batch of a transaction has no sequence: the
+// coordinator writes in order and does not write again.
+func (s *internalLog) Append(p int32, batch coordinator.Batch, done func(error)) {
 	now := time.Now().UnixMilli()
-	out := make([]recordbatch.Record, len(recs))
-	for i, r := range recs {
+	out := make([]recordbatch.Record, len(batch.Records))
+	for i, r := range batch.Records {
 		out[i] = recordbatch.Record{Offset: int64(i), Timestamp: now, Key: r.Key, Value: r.Value}
 	}
-	b, err := recordbatch.Build(recordbatch.NoProducer(), out)
+	o := recordbatch.NoProducer()
+	if batch.Producer.ID != coordinator.NoTransaction {
+		o.ProducerID, o.ProducerEpoch, o.Transactional = batch.Producer.ID, batch.Producer.Epoch, true
+	}
+	b, err := recordbatch.Build(o, out)
 	if err != nil {
 		done(err)
 		return
 	}
 	s.partitions.Append(partition.AppendRequest{
 		Acks: -1, Timeout: s.timeout,
-		Entries: []partition.AppendEntry{{TP: offsetsPartition(p), Records: b, Internal: true}},
+		Entries: []partition.AppendEntry{{TP: s.at(p), Records: b, Internal: true}},
 	}, func(r []partition.AppendResult) { done(r[0].Err) })
 }
 
 // readChunk bounds what is read from the log at once while a partition loads.
 const readChunk = 1 << 20
 
-func (s *groupStorage) Read(p int32, fn func(group.Logged) error) error {
-	part := s.partitions.Partition(offsetsPartition(p))
+func (s *internalLog) Read(p int32, fn func(coordinator.Logged) error) error {
+	part := s.partitions.Partition(s.at(p))
 	if part == nil {
 		return kerr.NotLeaderForPartition
 	}
@@ -65,7 +70,7 @@ func (s *groupStorage) Read(p int32, fn func(group.Logged) error) error {
 		}
 		buf, at, err = readSlice(&slice, buf, at, fn)
 		if err != nil {
-			return fmt.Errorf("reading %s at %d: %w", offsetsPartition(p), at, err)
+			return fmt.Errorf("reading %s at %d: %w", s.at(p), at, err)
 		}
 	}
 	return nil
@@ -73,7 +78,7 @@ func (s *groupStorage) Read(p int32, fn func(group.Logged) error) error {
 
 // readSlice gives everything from the offset at on to fn, closes the slice and
 // returns where the next thing begins.
-func readSlice(slice *commitlog.Slice, buf []byte, at int64, fn func(group.Logged) error) ([]byte, int64, error) {
+func readSlice(slice *commitlog.Slice, buf []byte, at int64, fn func(coordinator.Logged) error) ([]byte, int64, error) {
 	defer slice.Close()
 	if cap(buf) < slice.Len {
 		buf = make([]byte, slice.Len)
@@ -88,19 +93,19 @@ func readSlice(slice *commitlog.Slice, buf []byte, at int64, fn func(group.Logge
 			return buf, next, err
 		}
 		next = b.LastOffset() + 1
-		producer := int64(group.NoTransaction)
+		producer := int64(coordinator.NoTransaction)
 		if b.IsTransactional() {
 			producer = b.ProducerID()
 		}
 		err := recordbatch.Records(b, func(r recordbatch.Record) error {
-			end := group.NotAnEnd
+			end := coordinator.NotAnEnd
 			if b.IsControl() {
-				end = transactionEnd(r.Key)
+				end = coordinator.EndOf(r.Key)
 			}
-			if r.Offset < at || b.IsControl() && end == group.NotAnEnd {
+			if r.Offset < at || b.IsControl() && end == coordinator.NotAnEnd {
 				return nil
 			}
-			return fn(group.Logged{Record: r, Producer: producer, End: end})
+			return fn(coordinator.Logged{Record: r, Producer: producer, End: end})
 		})
 		if err != nil {
 			return buf, next, err
@@ -109,21 +114,8 @@ func readSlice(slice *commitlog.Slice, buf []byte, at int64, fn func(group.Logge
 	return buf, next, nil
 }
 
-// transactionEnd reads the key of a control record: int16 version, int16 type.
-func transactionEnd(key []byte) group.TransactionEnd {
-	if len(key) >= 4 {
-		switch binary.BigEndian.Uint16(key[2:]) {
-		case 0:
-			return group.Aborted
-		case 1:
-			return group.Committed
-		}
-	}
-	return group.NotAnEnd // of another kind
-}
-
-func (s *groupStorage) Partitions() int32 {
-	t := s.metadata.Image().Topic(protocol.OffsetsTopic)
+func (s *internalLog) Partitions() int32 {
+	t := s.metadata.Image().Topic(s.topic)
 	if t == nil {
 		return 0
 	}
