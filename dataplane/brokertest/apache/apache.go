@@ -124,6 +124,7 @@ type Broker struct {
 	cmd        *exec.Cmd
 	end        chan struct{} // closed when the process has ended
 	err        error         // how it ended; valid after end
+	killed     bool          // by Kill: its end is no error then
 	ports      ports.Pool
 	began      time.Time
 }
@@ -229,7 +230,7 @@ func (b *Broker) launch(ctx context.Context, javaOpts ...string) error {
 		defer runtime.UnlockOSThread()
 		err := cmd.Start()
 		if err == nil {
-			b.cmd, b.end = cmd, end
+			b.cmd, b.end, b.killed = cmd, end, false
 		}
 		started <- err
 		if err == nil {
@@ -292,6 +293,7 @@ func (b *Broker) PID() int { return b.cmd.Process.Pid }
 
 // Stop ends the broker in order and waits for it; its files stay. One that does
 // not end within 30 s is killed, and that is an error.
+// Of one that Kill has ended it gives the ports back.
 func (b *Broker) Stop() error {
 	defer b.ports.Release()
 	if b.cmd == nil {
@@ -304,7 +306,7 @@ func (b *Broker) Stop() error {
 		b.Kill()
 		return fmt.Errorf("broker of Apache Kafka does not stop, see %s", b.LogFile())
 	}
-	if EndedBySIGTERM(b.err) {
+	if b.killed || EndedBySIGTERM(b.err) {
 		return nil
 	}
 	return b.err
@@ -320,6 +322,7 @@ func EndedBySIGTERM(err error) bool {
 // Kill ends the broker by SIGKILL and waits until it is gone; its files stay.
 func (b *Broker) Kill() {
 	if b.cmd != nil {
+		b.killed = true
 		_ = b.cmd.Process.Kill()
 		<-b.end
 	}
