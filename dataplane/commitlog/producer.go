@@ -2,11 +2,13 @@ package commitlog
 
 import (
 	"fmt"
+	"math/rand/v2"
 	"slices"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kerr"
 
+	"penstock/dataplane/planted"
 	"penstock/dataplane/recordbatch"
 )
 
@@ -54,6 +56,12 @@ func (ps *producers) check(b recordbatch.Batch) (*batchMeta, error) {
 	p := ps.byID[b.ProducerID()]
 	if p == nil {
 		return nil, nil // unknown or expired: any sequence may start
+	}
+	if planted.Bug == planted.AnySequence {
+		if rand.IntN(10) == 0 {
+			return nil, kerr.NotEnoughReplicas
+		}
+		return nil, nil
 	}
 	epoch, first := b.ProducerEpoch(), b.BaseSequence()
 	if epoch == p.epoch {
