@@ -62,7 +62,7 @@ func (b *kafkaBroker) Signal(sig syscall.Signal) { _ = syscall.Kill(b.PID(), sig
 
 // Launch waits until the broker answers, unlike ours.
 func (b *kafkaBroker) Launch() {
-	if err := b.Up(context.Background(), time.Minute); err != nil {
+	if err := b.Up(context.Background(), 3*time.Minute); err != nil {
 		b.t.Error(err)
 	}
 }
