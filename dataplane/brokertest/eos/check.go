@@ -335,6 +335,6 @@ func (h *History) checkOffsets(f Final) {
 // Report is for people: the anomalies by kind, and what the run was made of.
 func Report(anomalies []nemesis.Anomaly, c Counts, took time.Duration) string {
 	return fmt.Sprintf("%v: %d inputs; %d transactions, %d committed, %d aborted, %d without a sure outcome, %d whose client died in them; "+
-		"%d records read, %d answers about offsets; members: %d killed, %d stopped for a while, %d replaced meanwhile, %d left or joined\n%s",
-		took.Round(time.Second), c.Inputs, c.Txns, c.Committed, c.Aborted, c.Unsure, c.Died, c.Seen, c.Offsets, c.Kills, c.Pauses, c.Replaced, c.Left, nemesis.Summary(anomalies))
+		"%d records read, %d answers about offsets; members: %d killed, %d more in the midst of a request, %d stopped for a while, %d replaced meanwhile, %d left or joined\n%s",
+		took.Round(time.Second), c.Inputs, c.Txns, c.Committed, c.Aborted, c.Unsure, c.Died, c.Seen, c.Offsets, c.Kills, c.Deaths, c.Pauses, c.Replaced, c.Left, nemesis.Summary(anomalies))
 }

@@ -81,7 +81,7 @@ func runDrawn(t *testing.T, start func(testing.TB, *nemesis.Journal, func() map[
 	defer history.Close()
 	began := time.Now()
 	anomalies, counts := Run(t, Options{
-		Schedule: schedule, Rate: *rate, Members: *each, First: *first, History: history, Dir: dir, Verbose: *verbose, Start: start,
+		Schedule: schedule, Rate: *rate, Members: *each, First: *first, Die: 0.0003, History: history, Dir: dir, Verbose: *verbose, Start: start,
 	})
 	t.Log(Report(anomalies, counts, time.Since(began)))
 	if len(anomalies) > 0 {

@@ -105,6 +105,7 @@ type Counts struct {
 	Died                          int // transactions whose client never told the end
 	Seen, Offsets                 int
 	Kills, Pauses, Replaced, Left int // of members
+	Deaths                        int // of members that died between two steps of a transaction
 }
 
 // NewHistory begins now; what is noted goes to out as lines of JSON.

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
 	"github.com/twmb/franz-go/pkg/kversion"
 
 	"penstock/dataplane/brokertest/nemesis"
@@ -26,6 +27,7 @@ type job struct {
 	Seeds    []string
 	First    bool    // it speaks the first version of the transaction protocol
 	Abort    float64 // this share of its transactions is aborted on purpose
+	Die      float64 // with this chance it is killed at a request of a transaction, or its answer
 	Batch    int     // at most so many records a transaction
 	LogLevel int     // kgo's
 }
@@ -83,6 +85,7 @@ func (m *member) open() error {
 		kgo.ConsumerGroup(m.Group), kgo.ConsumeTopics(m.From), kgo.FetchIsolationLevel(kgo.ReadCommitted()), kgo.RequireStableFetchOffsets(),
 		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()), kgo.FetchMaxWait(200 * time.Millisecond),
 		kgo.SessionTimeout(sessionTimeout), kgo.HeartbeatInterval(300 * time.Millisecond), kgo.RebalanceTimeout(6 * time.Second),
+		kgo.WithHooks(deaths(m.Die)),
 		kgo.WithLogger(kgo.BasicLogger(os.Stderr, kgo.LogLevel(m.LogLevel), func() string { return time.Now().Format("15:04:05.000 ") + m.Name + " " })),
 	}
 	if m.First {
@@ -113,6 +116,30 @@ func (m *member) run(ctx context.Context) error {
 			}
 		}
 	}
+}
+
+// deaths kill the process as soon as a request of a transaction is written, or its
+// answer is there: between the steps that the coordinators take, where a signal from
+// outside seldom comes.
+type deaths float64
+
+func (d deaths) strike(key int16) {
+	switch kmsg.Key(key) {
+	case kmsg.Produce, kmsg.InitProducerID, kmsg.AddPartitionsToTxn, kmsg.AddOffsetsToTxn, kmsg.TxnOffsetCommit, kmsg.EndTxn:
+		if rand.Float64() < float64(d) {
+			_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
+		}
+	}
+}
+
+// OnBrokerWrite is called when a request is in the socket.
+func (d deaths) OnBrokerWrite(_ kgo.BrokerMetadata, key int16, _ int, _, _ time.Duration, _ error) {
+	d.strike(key)
+}
+
+// OnBrokerRead is called when an answer is read.
+func (d deaths) OnBrokerRead(_ kgo.BrokerMetadata, key int16, _ int, _, _ time.Duration, _ error) {
+	d.strike(key)
 }
 
 // pass passes records on in one transaction. It knows no context: who ends one halfway

@@ -24,6 +24,7 @@ type members struct {
 	seeds   []string
 	stages  int
 	first   int      // so many places of each stage speak the first version of the protocol
+	die     float64  // see job
 	log     *os.File // what they say of themselves
 	verbose bool
 
@@ -87,7 +88,7 @@ func (ms *members) launch(p *place) {
 	}
 	env, err := json.Marshal(job{
 		Name: name, TxnID: fmt.Sprintf("stage-%d-place-%d", p.stage, p.number), Group: groupOf(p.stage), From: ms.h.topics[p.stage], To: ms.h.topics[p.stage+1],
-		Seeds: ms.seeds, First: p.first, Abort: 0.1, Batch: 20, LogLevel: level,
+		Seeds: ms.seeds, First: p.first, Abort: 0.1, Die: ms.die, Batch: 20, LogLevel: level,
 	})
 	if err != nil {
 		panic(err)
@@ -112,6 +113,11 @@ func (ms *members) launch(p *place) {
 		err = l.cmd.Wait()
 		close(l.ended)
 		ms.h.Note("member", fmt.Sprintf("%s has ended: %v", name, err))
+		ms.mu.Lock()
+		if p.now == l && !p.held && l.cmd.ProcessState.ExitCode() < 0 { // by a signal that nobody sent
+			ms.h.Count(func(c *Counts) { c.Deaths++ })
+		}
+		ms.mu.Unlock()
 		ms.relaunch(p, l)
 	})
 	if err := <-started; err != nil {

@@ -50,6 +50,7 @@ type Options struct {
 	// cannot tell a late request from one of the next transaction (KIP-890), so with any of
 	// them nothing that a cut has held arrives late: it is lost.
 	First   int
+	Die     float64 // the chance of a member's death at each request of a transaction, and at its answer
 	History io.Writer
 	Heal    time.Duration // how long a healed cluster may take until all has arrived; 0: 90 s
 	Quiet   time.Duration // how long until nothing is open then; 0: 30 s
@@ -103,6 +104,7 @@ func Run(t testing.TB, o Options) ([]nemesis.Anomaly, Counts) {
 	}
 	defer log.Close()
 	r.ms = newMembers(t, r.h, nil, len(Topics)-1, o.Members, o.First, log, o.Verbose)
+	r.ms.die = o.Die
 	r.Rig = o.Start(t, r.h.Journal, r.ms.pids)
 	r.ms.seeds = r.Seeds
 	r.createTopics()
