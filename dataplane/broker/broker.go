@@ -27,6 +27,7 @@ import (
 	"penstock/dataplane/protocol"
 	"penstock/dataplane/purgatory"
 	"penstock/dataplane/replication"
+	"penstock/dataplane/txn"
 )
 
 // Broker is one running broker.
@@ -59,6 +60,8 @@ type Broker struct {
 	isr         *replication.ISRSender
 	partitions  *partition.Manager
 	groups      *group.Coordinator
+	producerIDs *producerIDs
+	txns        *txn.Coordinator
 	controller  *controller.Controller
 	meter       *meter.Meter
 	usage       *usageLink

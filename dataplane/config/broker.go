@@ -96,6 +96,13 @@ type Broker struct {
 	ProducerIDExpiration       time.Duration
 	ProducerIDExpirationCheck  time.Duration
 	TransactionMaxTimeout      time.Duration
+	TransactionAbortInterval   time.Duration
+	TransactionalIDExpiration  time.Duration
+	TransactionalIDInterval    time.Duration
+	TransactionsPartitions     int32
+	TransactionsReplicas       int16
+	TransactionsMinISR         int
+	TransactionsSegmentBytes   int
 	OffsetsPartitions          int32
 	OffsetsReplicationFactor   int16
 	OffsetsSegmentBytes        int
@@ -307,6 +314,13 @@ func (b *Broker) fill(r *reader) {
 	b.ProducerIDExpiration = r.ms("producer.id.expiration.ms")
 	b.ProducerIDExpirationCheck = r.ms("producer.id.expiration.check.interval.ms")
 	b.TransactionMaxTimeout = r.ms("transaction.max.timeout.ms")
+	b.TransactionAbortInterval = r.ms("transaction.abort.timed.out.transaction.cleanup.interval.ms")
+	b.TransactionalIDExpiration = r.ms("transactional.id.expiration.ms")
+	b.TransactionalIDInterval = r.ms("transaction.remove.expired.transaction.cleanup.interval.ms")
+	b.TransactionsPartitions = int32(r.num("transaction.state.log.num.partitions"))
+	b.TransactionsReplicas = int16(r.num("transaction.state.log.replication.factor"))
+	b.TransactionsMinISR = r.int("transaction.state.log.min.isr")
+	b.TransactionsSegmentBytes = r.int("transaction.state.log.segment.bytes")
 	b.OffsetsPartitions = int32(r.num("offsets.topic.num.partitions"))
 	b.OffsetsReplicationFactor = int16(r.num("offsets.topic.replication.factor"))
 	b.OffsetsSegmentBytes = r.int("offsets.topic.segment.bytes")
