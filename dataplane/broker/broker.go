@@ -27,6 +27,7 @@ import (
 	"penstock/dataplane/protocol"
 	"penstock/dataplane/purgatory"
 	"penstock/dataplane/replication"
+	"penstock/dataplane/txnverify"
 )
 
 // Broker is one running broker.
@@ -65,6 +66,7 @@ type Broker struct {
 	quotas      *admission.Quotas
 	acls        *auth.Authorizer
 	logins      map[string]*auth.Server // by listener
+	verifier    *txnverify.Verifier
 	handler     *handler.Handler
 	listeners   []*listener.Listener
 	connections *admission.Connections

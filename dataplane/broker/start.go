@@ -347,6 +347,7 @@ func (b *Broker) describeNewTopic(_ string, overrides map[string]string) []kmsg.
 
 func (b *Broker) serve(context.Context) error {
 	ids := newProducerIDs(b.zk, b.cfg.ID)
+	stopVerifier := b.startVerifier()
 	d := handler.Deps{
 		BrokerID: b.cfg.ID, Broker: b.now, Partitions: b.partitions, Metadata: b.metadata, Groups: b.groups,
 		Sessions:   fetchsession.New(fetchsession.Config{Slots: b.cfg.MaxIncrementalFetchSessions}),
@@ -354,9 +355,13 @@ func (b *Broker) serve(context.Context) error {
 		SASL:        func(l string) *auth.Server { return b.logins[l] },
 		EnsureTopic: b.ensureTopic, NextProducerID: ids.take, BrokerEpoch: b.epoch.Load, Registered: b.registered,
 		Logger: b.log, LogLevel: b.logLevel, SendAway: b.farewell.sendAway,
+		VerifyTransaction: b.verifier.Verify, VerifyBatches: b.verifier.VerifyBatches,
 	}
 	if b.meter != nil {
 		d.Fetched = b.meter.Fetched
+	}
+	if g, ok := any(b.groups).(interface{ EndTransaction(int32, int64, bool) }); ok {
+		d.EndGroupTransaction = g.EndTransaction
 	}
 	b.handler = handler.New(b.ctx, d)
 	for _, l := range b.listeners {
@@ -370,6 +375,8 @@ func (b *Broker) serve(context.Context) error {
 		}
 		return errors.Join(errs...)
 	})
+	// First what connections wait for.
+	b.onStop("verification of transactions", func(context.Context) error { stopVerifier(); return nil })
 	return nil
 }
 
