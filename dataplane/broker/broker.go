@@ -67,6 +67,7 @@ type Broker struct {
 	acls        *auth.Authorizer
 	logins      map[string]*auth.Server // by listener
 	verifier    *txnverify.Verifier
+	features    features
 	handler     *handler.Handler
 	listeners   []*listener.Listener
 	connections *admission.Connections

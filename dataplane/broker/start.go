@@ -355,7 +355,7 @@ func (b *Broker) serve(context.Context) error {
 		SASL:        func(l string) *auth.Server { return b.logins[l] },
 		EnsureTopic: b.ensureTopic, NextProducerID: ids.take, BrokerEpoch: b.epoch.Load, Registered: b.registered,
 		Logger: b.log, LogLevel: b.logLevel, SendAway: b.farewell.sendAway,
-		VerifyTransaction: b.verifier.Verify, VerifyBatches: b.verifier.VerifyBatches,
+		Features: b.finalized, VerifyTransaction: b.verifier.Verify, VerifyBatches: b.verifier.VerifyBatches,
 	}
 	if b.meter != nil {
 		d.Fetched = b.meter.Fetched
@@ -382,7 +382,10 @@ func (b *Broker) serve(context.Context) error {
 
 // register makes this broker known, under this session and every later one.
 func (b *Broker) register(ctx context.Context) error {
-	me := coordination.Broker{ID: b.cfg.ID, Rack: b.cfg.Rack, JMXPort: -1}
+	me := coordination.Broker{ID: b.cfg.ID, Rack: b.cfg.Rack, JMXPort: -1, Features: map[string]coordination.FeatureRange{}}
+	for _, f := range protocol.Features() {
+		me.Features[f.Name] = coordination.FeatureRange{Min: f.Min, Max: f.Max}
+	}
 	for _, e := range b.cfg.Advertised {
 		port := e.Port
 		if port == 0 {
@@ -429,7 +432,7 @@ func (b *Broker) watch(ctx context.Context) error {
 	b.onStop("config changes", func(context.Context) error { l.Close(); return nil })
 	// What was changed between the first reading and the listening has no
 	// notification that is sure to be seen.
-	return errors.Join(b.settingsChanged(ctx), b.loadQuotas(ctx))
+	return errors.Join(b.settingsChanged(ctx), b.loadQuotas(ctx), b.followFeatures(ctx))
 }
 
 func (b *Broker) configChanged(entity string) error {

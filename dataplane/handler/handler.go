@@ -28,8 +28,8 @@ import (
 	"penstock/dataplane/txnverify"
 )
 
-// Deps is the world of a Handler. All fields but ACLs, SASL, EndGroupTransaction, Fetched,
-// Logger and LogLevel are required.
+// Deps is the world of a Handler. All fields but ACLs, SASL, Features,
+// EndGroupTransaction, Fetched, Logger and LogLevel are required.
 type Deps struct {
 	BrokerID   int32
 	Broker     func() *config.Broker // as it is now
@@ -51,6 +51,8 @@ type Deps struct {
 	EnsureTopic func(ctx context.Context, topic string) error
 	// NextProducerID hands out a producer id that no broker ever gave before.
 	NextProducerID func(ctx context.Context) (int64, error)
+	// Features are in force in the whole cluster; nil: none is.
+	Features func() metadata.Features
 	// VerifyTransaction and VerifyBatches have the coordinator of a transactional id asked whether
 	// partitions that are led here are in the producer's transaction, or have it add them; see
 	// txnverify.Verifier.
