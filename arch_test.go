@@ -36,7 +36,7 @@ var layers = []struct {
 	{"one mechanism each, ignorant of Kafka's roles", []string{"dataplane/recordbatch", "dataplane/purgatory", "dataplane/coordination", "dataplane/supervise"}},
 	{"state of one kind", []string{"dataplane/commitlog", "dataplane/metadata", "dataplane/auth", "dataplane/admission", "dataplane/peer", "dataplane/listener", "dataplane/fetchsession", "dataplane/coordinator"}},
 	{"one replica's rules", []string{"dataplane/partition"}},
-	{"what moves and governs replicas", []string{"dataplane/replication", "dataplane/controller", "dataplane/group", "dataplane/meter", "dataplane/txnverify"}},
+	{"what moves and governs replicas", []string{"dataplane/replication", "dataplane/controller", "dataplane/group", "dataplane/meter", "dataplane/txn", "dataplane/txnverify"}},
 	{"requests to domain calls", []string{"dataplane/handler"}},
 	{"the wiring", []string{"dataplane/broker"}},
 	{"tests of whole clusters", []string{"dataplane/brokertest"}},

@@ -27,6 +27,7 @@ import (
 	"penstock/dataplane/protocol"
 	"penstock/dataplane/purgatory"
 	"penstock/dataplane/replication"
+	"penstock/dataplane/txn"
 	"penstock/dataplane/txnverify"
 )
 
@@ -60,6 +61,8 @@ type Broker struct {
 	isr         *replication.ISRSender
 	partitions  *partition.Manager
 	groups      *group.Coordinator
+	producerIDs *producerIDs
+	txns        *txn.Coordinator
 	controller  *controller.Controller
 	meter       *meter.Meter
 	usage       *usageLink

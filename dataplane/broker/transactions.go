@@ -2,99 +2,91 @@ package broker
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"sync"
+	"time"
 
-	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
-	"penstock/dataplane/coordinator"
-	"penstock/dataplane/metadata"
 	"penstock/dataplane/protocol"
-	"penstock/dataplane/txnverify"
+	"penstock/dataplane/txn"
 )
 
-// startVerifier makes what asks transaction coordinators on behalf of partitions led here.
-func (b *Broker) startVerifier() (stop func()) {
-	links := &coordinatorLinks{b: b, byBroker: map[int32]*link{}}
-	b.verifier = txnverify.New(txnverify.Config{
-		Enabled:     func() bool { return b.now().VerifyTransactions },
-		Coordinator: b.transactionCoordinator, Ask: links.ask,
-		Begin: b.partitions.BeginVerification, End: b.partitions.EndVerification,
-		Timeout: b.cfg.RequestTimeout, RetryBackoff: b.cfg.AddPartitionsRetryBackoff, RetryFor: b.cfg.AddPartitionsRetryBackoffMax, Logger: b.log,
+// transactionPatience is how long a producer's request waits for the end of its last
+// transaction, mostly some milliseconds, instead of coming back after a pause of its own.
+const transactionPatience = 100 * time.Millisecond
+
+func (b *Broker) startTransactions(context.Context) error {
+	b.producerIDs = newProducerIDs(b.zk, b.cfg.ID)
+	log := &internalLog{topic: protocol.TransactionsTopic, partitions: b.partitions, metadata: b.metadata, timeout: b.cfg.RequestTimeout}
+	peers := &markerPeers{b: b, links: map[int32]*link{}}
+	b.txns = txn.New(txn.Config{
+		MaxTimeout: b.cfg.TransactionMaxTimeout, AbortInterval: b.cfg.TransactionAbortInterval,
+		IDExpiration: b.cfg.TransactionalIDExpiration, ExpiryInterval: b.cfg.TransactionalIDInterval,
+		Patience: transactionPatience, Version: func() int16 { return b.finalized().Levels[protocol.FeatureTransactionVersion] },
+		NextProducerID: b.producerIDs.take, Peers: peers, Settle: log.Settle, Logger: b.log,
+	}, log)
+	b.onStop("transaction coordinator", func(context.Context) error {
+		b.txns.Close()
+		peers.close()
+		return nil
 	})
-	return func() {
-		b.verifier.Close()
-		links.close()
-	}
+	return nil
 }
 
-// transactionCoordinator is the leader of the transactional id's partition.
-func (b *Broker) transactionCoordinator(txnID string) (int32, error) {
-	im := b.metadata.Image()
-	if t := im.Topic(protocol.TransactionsTopic); t != nil && t.Len() > 0 {
-		p := coordinator.PartitionFor(txnID, int32(t.Len()))
-		if _, id, ok := im.LeaderEndpoint(protocol.TransactionsTopic, p, b.cfg.InterBrokerListener); ok {
-			return id, nil
-		}
-	}
-	return -1, kerr.CoordinatorNotAvailable
-}
-
-// coordinatorLinks are connections to the brokers that coordinate transactions, this one too.
-type coordinatorLinks struct {
+// markerPeers leads the transaction coordinator to the leaders of partitions: a connection
+// to each broker, this one included, on which its markers go one request at a time.
+type markerPeers struct {
 	b *Broker
 
-	mu       sync.Mutex
-	byBroker map[int32]*link
+	mu    sync.Mutex
+	links map[int32]*link
 }
 
-// firstBatched is the first version of AddPartitionsToTxn for brokers.
-const firstBatched = 4
+// Leader implements txn.Peers.
+func (m *markerPeers) Leader(tp protocol.TopicPartition) (broker int32, known bool) {
+	image := m.b.metadata.Image()
+	p := image.Partition(tp.Topic, tp.Partition)
+	if p == nil {
+		return -1, image.ControllerEpoch == 0 // before the controller's first word nothing is known to be missing
+	}
+	return p.Leader, true
+}
 
-// ask ends as soon as the broker is known to be dead: a stopped process keeps its
-// connections open.
-func (l *coordinatorLinks) ask(ctx context.Context, id int32, req *kmsg.AddPartitionsToTxnRequest) (*kmsg.AddPartitionsToTxnResponse, error) {
-	br := l.b.metadata.Image().Brokers[id]
-	if br == nil {
-		return nil, fmt.Errorf("broker %d is not alive", id)
+// WriteMarkers implements txn.Peers.
+func (m *markerPeers) WriteMarkers(ctx context.Context, broker int32, req *kmsg.WriteTxnMarkersRequest) (*kmsg.WriteTxnMarkersResponse, error) {
+	to := m.b.metadata.Image().Brokers[broker]
+	if to == nil {
+		return nil, fmt.Errorf("broker %d is not there", broker)
 	}
-	e, ok := br.Endpoint(l.b.cfg.InterBrokerListener)
+	e, ok := to.Endpoint(m.b.cfg.InterBrokerListener)
 	if !ok {
-		return nil, fmt.Errorf("broker %d has no listener %s", id, l.b.cfg.InterBrokerListener)
+		return nil, fmt.Errorf("broker %d has no listener %s", broker, m.b.cfg.InterBrokerListener)
 	}
-	ctx, cancel := context.WithCancel(ctx)
-	watched := make(chan struct{})
-	go func() {
-		defer close(watched)
-		if l.b.metadata.Await(ctx, func(im *metadata.Image) bool { return !im.Alive(id) }) == nil {
-			cancel()
-		}
-	}()
-	defer func() { cancel(); <-watched }()
-	resp, err := l.of(id).doFrom(ctx, hostPort(e.Host, e.Port), req, firstBatched)
-	if errors.Is(err, errOldVersion) {
-		return nil, fmt.Errorf("%w: %w", txnverify.ErrOldCoordinator, err)
-	} else if err != nil {
+	ctx, cancel := context.WithTimeout(ctx, m.b.cfg.RequestTimeout)
+	defer cancel()
+	resp, err := m.link(broker).do(ctx, hostPort(e.Host, e.Port), req)
+	if err != nil {
 		return nil, err
 	}
-	return resp.(*kmsg.AddPartitionsToTxnResponse), nil
+	return resp.(*kmsg.WriteTxnMarkersResponse), nil
 }
 
-func (l *coordinatorLinks) of(id int32) *link {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.byBroker[id] == nil {
-		l.byBroker[id] = &link{dialer: l.b.dialer}
+func (m *markerPeers) link(broker int32) *link {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	l := m.links[broker]
+	if l == nil {
+		l = &link{dialer: m.b.dialer}
+		m.links[broker] = l
 	}
-	return l.byBroker[id]
+	return l
 }
 
-func (l *coordinatorLinks) close() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for _, k := range l.byBroker {
-		k.close()
+func (m *markerPeers) close() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, l := range m.links {
+		l.close()
 	}
 }

@@ -79,37 +79,44 @@ type Broker struct {
 	HighWatermarkCheckpointInterval time.Duration
 
 	// Logs.
-	RetentionCheckInterval    time.Duration
-	FlushSchedulerInterval    time.Duration
-	RecoveryPointInterval     time.Duration // log.flush.offset.checkpoint.interval.ms
-	LogStartInterval          time.Duration // log.flush.start.offset.checkpoint.interval.ms
-	RecoveryThreadsPerDir     int
-	CleanerEnabled            bool
-	CleanerThreads            int
-	CleanerBackoff            time.Duration
-	CleanerDedupeBytes        int64
-	CleanerLoadFactor         float64
-	CleanerBufferBytes        int
-	CleanerBytesPerSecond     int64 // 0: no limit
-	MoveThreads               int   // num.replica.alter.log.dirs.threads, 0: one a folder
-	MoveRate                  int64 // replica.alter.log.dirs.io.max.bytes.per.second
-	ProducerIDExpiration      time.Duration
-	ProducerIDExpirationCheck time.Duration
-	VerifyTransactions        bool // transaction.partition.verification.enable
-	// AddPartitionsRetryBackoff and its Max are add.partitions.to.txn.retry.backoff.ms and .max.ms.
-	AddPartitionsRetryBackoff, AddPartitionsRetryBackoffMax time.Duration
-	TransactionMaxTimeout                                   time.Duration
-	OffsetsPartitions                                       int32
-	OffsetsReplicationFactor                                int16
-	OffsetsSegmentBytes                                     int
-	OffsetsRetention                                        time.Duration
-	OffsetsRetentionCheck                                   time.Duration
-	OffsetsCommitTimeout                                    time.Duration
-	OffsetMetadataMaxBytes                                  int
-	GroupMinSession                                         time.Duration
-	GroupMaxSession                                         time.Duration
-	GroupMaxSize                                            int
-	GroupInitialRebalanceDelay                              time.Duration
+	RetentionCheckInterval     time.Duration
+	FlushSchedulerInterval     time.Duration
+	RecoveryPointInterval      time.Duration // log.flush.offset.checkpoint.interval.ms
+	LogStartInterval           time.Duration // log.flush.start.offset.checkpoint.interval.ms
+	RecoveryThreadsPerDir      int
+	CleanerEnabled             bool
+	CleanerThreads             int
+	CleanerBackoff             time.Duration
+	CleanerDedupeBytes         int64
+	CleanerLoadFactor          float64
+	CleanerBufferBytes         int
+	CleanerBytesPerSecond      int64 // 0: no limit
+	MoveThreads                int   // num.replica.alter.log.dirs.threads, 0: one a folder
+	MoveRate                   int64 // replica.alter.log.dirs.io.max.bytes.per.second
+	ProducerIDExpiration       time.Duration
+	ProducerIDExpirationCheck  time.Duration
+	VerifyTransactions         bool          // transaction.partition.verification.enable
+	AddPartitionsRetryBackoff  time.Duration // add.partitions.to.txn.retry.backoff.ms
+	AddPartitionsRetryFor      time.Duration // add.partitions.to.txn.retry.backoff.max.ms
+	TransactionMaxTimeout      time.Duration
+	TransactionAbortInterval   time.Duration
+	TransactionalIDExpiration  time.Duration
+	TransactionalIDInterval    time.Duration
+	TransactionsPartitions     int32
+	TransactionsReplicas       int16
+	TransactionsMinISR         int
+	TransactionsSegmentBytes   int
+	OffsetsPartitions          int32
+	OffsetsReplicationFactor   int16
+	OffsetsSegmentBytes        int
+	OffsetsRetention           time.Duration
+	OffsetsRetentionCheck      time.Duration
+	OffsetsCommitTimeout       time.Duration
+	OffsetMetadataMaxBytes     int
+	GroupMinSession            time.Duration
+	GroupMaxSession            time.Duration
+	GroupMaxSize               int
+	GroupInitialRebalanceDelay time.Duration
 
 	// Quotas.
 	QuotaSamples int
@@ -311,8 +318,15 @@ func (b *Broker) fill(r *reader) {
 	b.ProducerIDExpirationCheck = r.ms("producer.id.expiration.check.interval.ms")
 	b.VerifyTransactions = r.bool("transaction.partition.verification.enable")
 	b.AddPartitionsRetryBackoff = r.ms("add.partitions.to.txn.retry.backoff.ms")
-	b.AddPartitionsRetryBackoffMax = r.ms("add.partitions.to.txn.retry.backoff.max.ms")
+	b.AddPartitionsRetryFor = r.ms("add.partitions.to.txn.retry.backoff.max.ms")
 	b.TransactionMaxTimeout = r.ms("transaction.max.timeout.ms")
+	b.TransactionAbortInterval = r.ms("transaction.abort.timed.out.transaction.cleanup.interval.ms")
+	b.TransactionalIDExpiration = r.ms("transactional.id.expiration.ms")
+	b.TransactionalIDInterval = r.ms("transaction.remove.expired.transaction.cleanup.interval.ms")
+	b.TransactionsPartitions = int32(r.num("transaction.state.log.num.partitions"))
+	b.TransactionsReplicas = int16(r.num("transaction.state.log.replication.factor"))
+	b.TransactionsMinISR = r.int("transaction.state.log.min.isr")
+	b.TransactionsSegmentBytes = r.int("transaction.state.log.segment.bytes")
 	b.OffsetsPartitions = int32(r.num("offsets.topic.num.partitions"))
 	b.OffsetsReplicationFactor = int16(r.num("offsets.topic.replication.factor"))
 	b.OffsetsSegmentBytes = r.int("offsets.topic.segment.bytes")

@@ -25,21 +25,23 @@ import (
 	"penstock/dataplane/metadata"
 	"penstock/dataplane/partition"
 	"penstock/dataplane/protocol"
+	"penstock/dataplane/txn"
 	"penstock/dataplane/txnverify"
 )
 
 // Deps is the world of a Handler. All fields but ACLs, SASL, Features,
 // EndGroupTransaction, Fetched, Logger and LogLevel are required.
 type Deps struct {
-	BrokerID   int32
-	Broker     func() *config.Broker // as it is now
-	Partitions *partition.Manager
-	Metadata   *metadata.Cache
-	Groups     *group.Coordinator
-	Sessions   *fetchsession.Cache
-	Controller *controller.Controller
-	Quotas     *admission.Quotas
-	Store      Store
+	BrokerID     int32
+	Broker       func() *config.Broker // as it is now
+	Partitions   *partition.Manager
+	Metadata     *metadata.Cache
+	Groups       *group.Coordinator
+	Transactions *txn.Coordinator
+	Sessions     *fetchsession.Cache
+	Controller   *controller.Controller
+	Quotas       *admission.Quotas
+	Store        Store
 
 	// ACLs decides who may do what; nil allows everything.
 	ACLs *auth.Authorizer
@@ -132,12 +134,13 @@ func New(ctx context.Context, d Deps) *Handler {
 		8: h.offsetCommit, 9: h.offsetFetch, 10: h.findCoordinator, 11: h.joinGroup, 12: h.heartbeat,
 		13: h.leaveGroup, 14: h.syncGroup, 15: h.describeGroups, 16: h.listGroups,
 		17: h.saslHandshake, 18: h.apiVersions, 19: h.createTopics, 20: h.deleteTopics,
-		21: h.deleteRecords, 22: h.initProducerID, 23: h.offsetForLeaderEpoch, 27: h.writeTxnMarkers,
+		21: h.deleteRecords, 22: h.initProducerID, 23: h.offsetForLeaderEpoch,
+		24: h.addPartitionsToTxn, 25: h.addOffsetsToTxn, 26: h.endTxn, 27: h.writeTxnMarkers,
 		29: h.describeACLs, 30: h.createACLs, 31: h.deleteACLs,
 		32: h.describeConfigs, 33: h.alterConfigs, 34: h.alterReplicaLogDirs, 35: h.describeLogDirs, 36: h.saslAuthenticate, 37: h.createPartitions,
 		42: h.deleteGroups, 43: h.electLeaders, 44: h.incrementalAlterConfigs, 45: h.alterPartitionReassignments, 46: h.listPartitionReassignments,
 		48: h.describeClientQuotas, 49: h.alterClientQuotas,
-		56: h.alterPartition, 60: h.describeCluster, 61: h.describeProducers, 67: h.allocateProducerIDs, 75: h.describeTopicPartitions,
+		56: h.alterPartition, 60: h.describeCluster, 61: h.describeProducers, 65: h.describeTransactions, 66: h.listTransactions, 67: h.allocateProducerIDs, 75: h.describeTopicPartitions,
 	}
 	return h
 }
