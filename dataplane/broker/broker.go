@@ -28,6 +28,7 @@ import (
 	"penstock/dataplane/purgatory"
 	"penstock/dataplane/replication"
 	"penstock/dataplane/txn"
+	"penstock/dataplane/txnverify"
 )
 
 // Broker is one running broker.
@@ -68,6 +69,8 @@ type Broker struct {
 	quotas      *admission.Quotas
 	acls        *auth.Authorizer
 	logins      map[string]*auth.Server // by listener
+	verifier    *txnverify.Verifier
+	features    features
 	handler     *handler.Handler
 	listeners   []*listener.Listener
 	connections *admission.Connections

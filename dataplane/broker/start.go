@@ -359,6 +359,7 @@ func (b *Broker) describeNewTopic(_ string, overrides map[string]string) []kmsg.
 }
 
 func (b *Broker) serve(context.Context) error {
+	stopVerifier := b.startVerifier()
 	d := handler.Deps{
 		BrokerID: b.cfg.ID, Broker: b.now, Partitions: b.partitions, Metadata: b.metadata, Groups: b.groups, Transactions: b.txns,
 		Sessions:   fetchsession.New(fetchsession.Config{Slots: b.cfg.MaxIncrementalFetchSessions}),
@@ -366,9 +367,13 @@ func (b *Broker) serve(context.Context) error {
 		SASL:        func(l string) *auth.Server { return b.logins[l] },
 		EnsureTopic: b.ensureTopic, NextProducerID: b.producerIDs.take, BrokerEpoch: b.epoch.Load, Registered: b.registered,
 		Logger: b.log, LogLevel: b.logLevel, SendAway: b.farewell.sendAway,
+		Features: b.finalized, VerifyTransaction: b.verifier.Verify, VerifyBatches: b.verifier.VerifyBatches,
 	}
 	if b.meter != nil {
 		d.Fetched = b.meter.Fetched
+	}
+	if g, ok := any(b.groups).(interface{ EndTransaction(int32, int64, bool) }); ok {
+		d.EndGroupTransaction = g.EndTransaction
 	}
 	b.handler = handler.New(b.ctx, d)
 	for _, l := range b.listeners {
@@ -382,12 +387,17 @@ func (b *Broker) serve(context.Context) error {
 		}
 		return errors.Join(errs...)
 	})
+	// First what connections wait for.
+	b.onStop("verification of transactions", func(context.Context) error { stopVerifier(); return nil })
 	return nil
 }
 
 // register makes this broker known, under this session and every later one.
 func (b *Broker) register(ctx context.Context) error {
-	me := coordination.Broker{ID: b.cfg.ID, Rack: b.cfg.Rack, JMXPort: -1}
+	me := coordination.Broker{ID: b.cfg.ID, Rack: b.cfg.Rack, JMXPort: -1, Features: map[string]coordination.FeatureRange{}}
+	for _, f := range protocol.Features() {
+		me.Features[f.Name] = coordination.FeatureRange{Min: f.Min, Max: f.Max}
+	}
 	for _, e := range b.cfg.Advertised {
 		port := e.Port
 		if port == 0 {
@@ -434,7 +444,7 @@ func (b *Broker) watch(ctx context.Context) error {
 	b.onStop("config changes", func(context.Context) error { l.Close(); return nil })
 	// What was changed between the first reading and the listening has no
 	// notification that is sure to be seen.
-	return errors.Join(b.settingsChanged(ctx), b.loadQuotas(ctx))
+	return errors.Join(b.settingsChanged(ctx), b.loadQuotas(ctx), b.followFeatures(ctx))
 }
 
 func (b *Broker) configChanged(entity string) error {

@@ -95,6 +95,9 @@ type Broker struct {
 	MoveRate                   int64 // replica.alter.log.dirs.io.max.bytes.per.second
 	ProducerIDExpiration       time.Duration
 	ProducerIDExpirationCheck  time.Duration
+	VerifyTransactions         bool          // transaction.partition.verification.enable
+	AddPartitionsRetryBackoff  time.Duration // add.partitions.to.txn.retry.backoff.ms
+	AddPartitionsRetryFor      time.Duration // add.partitions.to.txn.retry.backoff.max.ms
 	TransactionMaxTimeout      time.Duration
 	TransactionAbortInterval   time.Duration
 	TransactionalIDExpiration  time.Duration
@@ -313,6 +316,9 @@ func (b *Broker) fill(r *reader) {
 	b.MoveRate = r.num("replica.alter.log.dirs.io.max.bytes.per.second")
 	b.ProducerIDExpiration = r.ms("producer.id.expiration.ms")
 	b.ProducerIDExpirationCheck = r.ms("producer.id.expiration.check.interval.ms")
+	b.VerifyTransactions = r.bool("transaction.partition.verification.enable")
+	b.AddPartitionsRetryBackoff = r.ms("add.partitions.to.txn.retry.backoff.ms")
+	b.AddPartitionsRetryFor = r.ms("add.partitions.to.txn.retry.backoff.max.ms")
 	b.TransactionMaxTimeout = r.ms("transaction.max.timeout.ms")
 	b.TransactionAbortInterval = r.ms("transaction.abort.timed.out.transaction.cleanup.interval.ms")
 	b.TransactionalIDExpiration = r.ms("transactional.id.expiration.ms")
