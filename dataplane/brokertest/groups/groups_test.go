@@ -21,6 +21,7 @@ var (
 	workers   = flag.Int("groups.workers", 4, "processes that the members live in")
 	round     = flag.Duration("groups.round", 10*time.Second, "time between two rests")
 	keep      = flag.String("groups.keep", "", "folder for the members' logs; empty: a temporary one, kept if the run fails")
+	heal      = flag.Duration("groups.heal", 90*time.Second, "how long a mended group may take to be whole")
 	many      = flag.Int("groups.many", 40, "groups of TestManyGroups")
 	bites     = flag.Bool("groups.bites", false, "run TestCheckerBites, which takes some minutes")
 )
@@ -62,7 +63,7 @@ func TestGroups(t *testing.T) {
 	t.Logf("seed %d", s)
 	o := Options{
 		Seed: s, Length: *length, Round: *round, Pace: *pace, Workers: *workers, Partitions: int32(*members) * 3 / 2,
-		Session: *session, Rebalance: *session * 3 / 2, Heal: 90 * time.Second, Commit: *commit, Quiet: 2 * time.Second, Dir: logs(t),
+		Session: *session, Rebalance: *session * 3 / 2, Heal: *heal, Commit: *commit, Quiet: 2 * time.Second, Dir: logs(t),
 	}
 	for _, p := range strings.Split(*protocols, ",") {
 		o.Groups = append(o.Groups, Group{Name: "group-" + p, Protocol: Protocol(p), Members: *members})
