@@ -62,7 +62,7 @@ func TestGroups(t *testing.T) {
 	}
 	t.Logf("seed %d", s)
 	o := Options{
-		Seed: s, Length: *length, Round: *round, Pace: *pace, Workers: *workers, Partitions: int32(*members) * 3 / 2,
+		Seed: s, Length: *length, Round: *round, Pace: *pace, Workers: *workers, Partitions: int32(*members) * 5 / 4,
 		Session: *session, Rebalance: *session * 3 / 2, Heal: *heal, Commit: *commit, Quiet: 2 * time.Second, Dir: logs(t),
 	}
 	for _, p := range strings.Split(*protocols, ",") {

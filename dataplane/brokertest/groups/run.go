@@ -113,7 +113,6 @@ func begin(t testing.TB, o Options, brokers int) (r *run, end func()) {
 			fmt.Sprintf("group.consumer.heartbeat.interval.ms=%d", (o.Session/8).Milliseconds()))
 	}
 	c := brokertest.Start(t, brokertest.Options{Brokers: brokers, Binary: o.Binary, Settings: settings})
-	c.CreateTopic(topic, o.Partitions, int16(brokers))
 	ctx, stop := context.WithCancel(context.Background())
 	r = &run{
 		t: t, o: o, c: c, h: NewHistory(), r: rand.New(rand.NewPCG(o.Seed, 0x9e3779b97f4a7c15)), ctx: ctx,
@@ -121,6 +120,11 @@ func begin(t testing.TB, o Options, brokers int) (r *run, end func()) {
 	}
 	r.cl = c.Client(kgo.RetryTimeout(5*time.Second), kgo.DialTimeout(2*time.Second), kgo.RequestTimeoutOverhead(3*time.Second))
 	r.adm = kadm.NewClient(r.cl)
+	r.adm.SetTimeoutMillis(60_000) // hundreds of partitions, three times, on a machine that has other work
+	if _, err := r.adm.CreateTopic(ctx, o.Partitions, int16(brokers), nil, topic); err != nil {
+		t.Fatal(err)
+	}
+	c.AwaitWhole(topic, time.Minute)
 	for range o.Workers {
 		r.addWorker()
 	}
