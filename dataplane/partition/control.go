@@ -290,6 +290,7 @@ func (m *Manager) stopOne(s stopOrder) (from []*commitlog.Dir, err error) {
 	if m.cfg.Fetchers != nil {
 		m.cfg.Fetchers.Remove([]TopicPartition{s.tp})
 	}
+	p.endHandover() // what is not copied any more tells nothing of its leader
 	if !s.delete {
 		return nil, nil
 	}

@@ -219,6 +219,7 @@ func (m *Manager) DescribeDirs(want func(TopicPartition) bool) []DirInfo {
 	}
 	in := map[*commitlog.Dir][]ReplicaInfo{}
 	for _, p := range m.Partitions() {
+		m.handovers.Check(p)
 		if !want(p.tp) || p.gone() {
 			continue
 		}

@@ -27,6 +27,9 @@ type Manager struct {
 	fetches  *purgatory.Purgatory[*Partition]
 	deletes  *purgatory.Purgatory[*Partition]
 
+	handovers *purgatory.Purgatory[*Partition]
+	handing   atomic.Int64 // partitions whose successors are awaited
+
 	leaderRate   throttle // of what leaders send to throttled replicas
 	followerRate throttle // of what throttled followers fetch
 
@@ -103,6 +106,7 @@ func NewManager(ctx context.Context, cfg Config) (*Manager, error) {
 		fetches:         purgatory.New[*Partition](cfg.Wheel),
 		deletes:         purgatory.New[*Partition](cfg.Wheel),
 		controllerEpoch: -1,
+		handovers:       purgatory.New[*Partition](cfg.Wheel),
 		preferred:       map[TopicPartition]*commitlog.Dir{},
 		made:            map[*commitlog.Dir]bool{},
 		parts:           map[TopicPartition]*Partition{},
@@ -306,6 +310,7 @@ func (m *Manager) end() bool {
 	m.produces.Close()
 	m.fetches.Close()
 	m.deletes.Close()
+	m.handovers.Close()
 	return true
 }
 
