@@ -128,10 +128,12 @@ func (m *Manager) orders(req *kmsg.LeaderAndISRRequest) []order {
 			orders = append(orders, order{tp: TopicPartition{Topic: t.Topic, Partition: s.Partition}, topicID: t.TopicID, state: s})
 		}
 	}
+	m.makeFolders(orders)
 	for i := range orders {
 		o := &orders[i]
 		o.p, o.err = m.admit(o)
 	}
+	clear(m.ready)
 	m.syncMade()
 	for i := range orders {
 		if o := &orders[i]; o.err == nil && o.p.gone() { // the folder has failed meanwhile

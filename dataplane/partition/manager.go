@@ -37,6 +37,7 @@ type Manager struct {
 	controllerEpoch int32
 	preferred       map[TopicPartition]*commitlog.Dir // where a replica that is not there yet is to be made
 	made            map[*commitlog.Dir]bool           // folders with new replicas whose names are not yet synced
+	ready           map[TopicPartition]*commitlog.Dir // where the folders of replicas lie whose logs are about to be made
 
 	// configs is held from the reading of a topic's configuration until it holds
 	// for all replicas there are: a change finds a new replica, or the new replica
@@ -109,6 +110,7 @@ func NewManager(ctx context.Context, cfg Config) (*Manager, error) {
 		handovers:       purgatory.New[*Partition](cfg.Wheel),
 		preferred:       map[TopicPartition]*commitlog.Dir{},
 		made:            map[*commitlog.Dir]bool{},
+		ready:           map[TopicPartition]*commitlog.Dir{},
 		parts:           map[TopicPartition]*Partition{},
 		offIn:           map[*commitlog.Dir]error{},
 		damaged:         map[TopicPartition]damagedReplica{},
