@@ -1,0 +1,7 @@
+//go:build plantedbug
+
+package group
+
+import "os"
+
+var planted = os.Getenv("PLANTED_BUG")
