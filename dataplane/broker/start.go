@@ -372,9 +372,6 @@ func (b *Broker) serve(context.Context) error {
 	if b.meter != nil {
 		d.Fetched = b.meter.Fetched
 	}
-	if g, ok := any(b.groups).(interface{ EndTransaction(int32, int64, bool) }); ok {
-		d.EndGroupTransaction = g.EndTransaction
-	}
 	b.handler = handler.New(b.ctx, d)
 	for _, l := range b.listeners {
 		l.Serve()
