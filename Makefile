@@ -62,11 +62,12 @@ test-crash: ## 10,000 seeded power cuts under logs and folders; RUNS=, SEED=
 	CLEAN_CRASH_RUNS=60 $(GO) test -count=1 -timeout 30m ./dataplane/commitlog -run TestCrashAtAnyOperationOfAClean
 
 # SEED=n draws the schedule of an earlier run again. What a failed run leaves is in
-# bin/chaos: history.jsonl and the brokers' logs.
+# bin/chaos: history.jsonl and the brokers' logs. Clocks jump under the plain workload only.
 SECONDS     ?= 60
-chaos: test-deps ## break a cluster for SECONDS= (60, rests not counted) as SEED= says, and check what its clients were told
-	$(GO) test -count=1 -timeout 0 -v ./dataplane/brokertest/chaos -run 'TestChaos$$' \
-		-chaos.clock -chaos.seconds $(SECONDS) -chaos.seed $(patsubst -1,0,$(SEED)) -chaos.keep $(CURDIR)/$(BIN)/chaos $(ARGS)
+WORKLOAD    ?= chaos
+chaos: test-deps ## break a cluster for SECONDS= (60, rests not counted) as SEED= says, and check what its clients were told; WORKLOAD=eos: exactly once
+	$(GO) test -count=1 -timeout 0 -v ./dataplane/brokertest/$(WORKLOAD) -run '^(TestChaos|TestExactlyOnce)$$' $(if $(filter chaos,$(WORKLOAD)),-chaos.clock) \
+		-$(WORKLOAD).seconds $(SECONDS) -$(WORKLOAD).seed $(patsubst -1,0,$(SEED)) -$(WORKLOAD).keep $(CURDIR)/$(BIN)/chaos $(ARGS)
 
 # One protocol after the other, and in the end many small groups on one broker. The
 # members' logs of the last protocol that ran are in bin/groups.
@@ -103,7 +104,7 @@ compat: deps ## other makes' clients against the service: needs kcat, Python's v
 	PYTHON=$(VENV)/bin/python $(GO) test -count=1 -timeout 20m -tags compat -v -run TestCompat ./controlplane/dev/devtest
 
 compat-kafka: deps ## Apache Kafka: the black-box suite against it, its tools over our logs, folders carried both ways, mixed clusters: needs Java 17 and Maven
-	$(GO) test -count=1 -timeout 20m -tags compat -v -run 'TestBlackBoxOfApacheKafka|TestKafkaReadsOurLogs|TestCarried|TestRetriesAfter|TestMixed' ./dataplane/brokertest
+	$(GO) test -count=1 -timeout 20m -tags compat -v -run 'TestBlackBoxOfApacheKafka|TestKafkaReadsOurLogs|TestCarried|TestRetriesAfter|TestMixed|TestExactlyOnceOfApacheKafka' ./dataplane/brokertest ./dataplane/brokertest/eos
 
 lint: ## go vet and staticcheck
 	$(GO) vet ./...

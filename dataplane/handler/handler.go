@@ -136,9 +136,10 @@ func New(ctx context.Context, d Deps) *Handler {
 		17: h.saslHandshake, 18: h.apiVersions, 19: h.createTopics, 20: h.deleteTopics,
 		21: h.deleteRecords, 22: h.initProducerID, 23: h.offsetForLeaderEpoch,
 		24: h.addPartitionsToTxn, 25: h.addOffsetsToTxn, 26: h.endTxn, 27: h.writeTxnMarkers,
+		28: h.txnOffsetCommit,
 		29: h.describeACLs, 30: h.createACLs, 31: h.deleteACLs,
 		32: h.describeConfigs, 33: h.alterConfigs, 34: h.alterReplicaLogDirs, 35: h.describeLogDirs, 36: h.saslAuthenticate, 37: h.createPartitions,
-		42: h.deleteGroups, 43: h.electLeaders, 44: h.incrementalAlterConfigs, 45: h.alterPartitionReassignments, 46: h.listPartitionReassignments,
+		42: h.deleteGroups, 43: h.electLeaders, 44: h.incrementalAlterConfigs, 45: h.alterPartitionReassignments, 46: h.listPartitionReassignments, 47: h.offsetDelete,
 		48: h.describeClientQuotas, 49: h.alterClientQuotas,
 		56: h.alterPartition, 60: h.describeCluster, 61: h.describeProducers, 65: h.describeTransactions, 66: h.listTransactions, 67: h.allocateProducerIDs, 75: h.describeTopicPartitions,
 	}

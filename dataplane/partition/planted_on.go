@@ -1,7 +1,0 @@
-//go:build plantedbug
-
-package partition
-
-import "os"
-
-var planted = os.Getenv("PLANTED_BUG")
