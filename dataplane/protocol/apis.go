@@ -8,12 +8,11 @@ const (
 // table is the one place that says what this broker serves. Its limits are wide
 // for honest clients (an OffsetCommit of 16 MiB names some 300,000 partitions);
 // what keeps memory bounded is Measure. A range ends where the next version's
-// behaviour is missing: Produce 12 and Fetch 18 need the second generation of
-// transactions and topic ids on produce.
+// behaviour is missing: Fetch 18 tells followers' high watermarks (KIP-1166).
 //
 // Array elements take the size of kmsg's structs; a test compares.
 var table = []*API{
-	{Key: 0, Name: "Produce", Min: 3, Max: 11, AdvertisedMin: 0, FlexibleFrom: 9, Flags: Pipelined | KeepsFrame, MaxMemory: 32 * mib,
+	{Key: 0, Name: "Produce", Min: 3, Max: 13, AdvertisedMin: 0, FlexibleFrom: 9, Flags: Pipelined | KeepsFrame, MaxMemory: 32 * mib,
 		shape: mustShape("3+(S)hi[64:0-12(s)13+(u)[40:iYt]t]t")},
 	{Key: 1, Name: "Fetch", Min: 4, Max: 17, AdvertisedMin: 4, FlexibleFrom: 12, MaxFrame: 16 * mib, MaxMemory: 64 * mib, Factor: 4,
 		shape: mustShape("0-14(i)ii3+(i)4+(b)7+(i)7+(i)[64:0-12(s)13+(u)[72:i9+(i)l12+(i)5+(l)it]t]7+([64:7-12(s)13+(u)[4:i]t])11+(s)t")},
@@ -29,9 +28,9 @@ var table = []*API{
 		shape: mustShape("i8+(b)i5+(l)0-4([120:0-4(s)iiii[4:i]i[4:i]4+([4:i])t])5+([64:s7+(u)[120:0-4(s)iiii[4:i]i[4:i]4+([4:i])t]t])[72:i0-0(s)0-0(i)1+([56:is3+(s)ht])2+(S)t]t")},
 	{Key: 7, Name: "ControlledShutdown", Min: 0, Max: 3, AdvertisedMin: 0, FlexibleFrom: 3, Flags: InterBroker, MaxFrame: 4 * kib, MaxMemory: 256 * kib, Factor: 4,
 		shape: mustShape("i2+(l)t")},
-	{Key: 8, Name: "OffsetCommit", Min: 2, Max: 9, AdvertisedMin: 2, FlexibleFrom: 8, Flags: Pipelined, MaxFrame: 16 * mib, MaxMemory: 64 * mib, Factor: 4,
+	{Key: 8, Name: "OffsetCommit", Min: 2, Max: 10, AdvertisedMin: 2, FlexibleFrom: 8, Flags: Pipelined, MaxFrame: 16 * mib, MaxMemory: 64 * mib, Factor: 4,
 		shape: mustShape("s1+(i)1+(s)7+(S)2-4(l)[64:0-9(s)10+(u)[48:il1-1(l)6+(i)St]t]t")},
-	{Key: 9, Name: "OffsetFetch", Min: 1, Max: 9, AdvertisedMin: 1, FlexibleFrom: 6, MaxFrame: 16 * mib, MaxMemory: 64 * mib, Factor: 4,
+	{Key: 9, Name: "OffsetFetch", Min: 1, Max: 10, AdvertisedMin: 1, FlexibleFrom: 6, MaxFrame: 16 * mib, MaxMemory: 64 * mib, Factor: 4,
 		shape: mustShape("0-7(s)0-7([48:s[4:i]t])8+([64:s9+(S)9+(i)[64:8-9(s)10+(u)[4:i]t]t])7+(b)t")},
 	{Key: 10, Name: "FindCoordinator", Min: 0, Max: 6, AdvertisedMin: 0, FlexibleFrom: 3, MaxFrame: mib, MaxMemory: 16 * mib, Factor: 4,
 		shape: mustShape("0-3(s)1+(b)4+([16:s])t")},
@@ -43,7 +42,7 @@ var table = []*API{
 		shape: mustShape("s0-2(s)3+([40:sS5+(S)t])t")},
 	{Key: 14, Name: "SyncGroup", Min: 0, Max: 5, AdvertisedMin: 0, FlexibleFrom: 4, MaxFrame: 32 * mib, MaxMemory: 8 * mib, Factor: 1,
 		shape: mustShape("sis3+(S)5+(S)5+(S)[48:syt]t")},
-	{Key: 15, Name: "DescribeGroups", Min: 0, Max: 5, AdvertisedMin: 0, FlexibleFrom: 5, MaxFrame: mib, MaxMemory: 16 * mib, Factor: 4,
+	{Key: 15, Name: "DescribeGroups", Min: 0, Max: 6, AdvertisedMin: 0, FlexibleFrom: 5, MaxFrame: mib, MaxMemory: 16 * mib, Factor: 4,
 		shape: mustShape("[16:s]3+(b)t")},
 	{Key: 16, Name: "ListGroups", Min: 0, Max: 5, AdvertisedMin: 0, FlexibleFrom: 3, MaxFrame: 64 * kib, MaxMemory: 256 * kib, Factor: 4,
 		shape: mustShape("4+([16:s])5+([16:s])t")},
@@ -61,6 +60,16 @@ var table = []*API{
 		shape: mustShape("Si3+(l)3+(h)t")},
 	{Key: 23, Name: "OffsetForLeaderEpoch", Min: 2, Max: 4, AdvertisedMin: 2, FlexibleFrom: 4, MaxFrame: 16 * mib, MaxMemory: 64 * mib, Factor: 4,
 		shape: mustShape("3+(i)[48:s[24:i2+(i)it]t]t")},
+	{Key: 24, Name: "AddPartitionsToTxn", Min: 0, Max: 5, AdvertisedMin: 0, FlexibleFrom: 3, MaxFrame: 16 * mib, MaxMemory: 64 * mib, Factor: 4,
+		shape: mustShape("0-3(slh[48:s[4:i]t])4+([64:slhb[48:s[4:i]t]t])t")},
+	{Key: 25, Name: "AddOffsetsToTxn", Min: 0, Max: 4, AdvertisedMin: 0, FlexibleFrom: 3, MaxFrame: 64 * kib, MaxMemory: 256 * kib, Factor: 4,
+		shape: mustShape("slhst")},
+	{Key: 26, Name: "EndTxn", Min: 0, Max: 5, AdvertisedMin: 0, FlexibleFrom: 3, MaxFrame: 64 * kib, MaxMemory: 256 * kib, Factor: 4,
+		shape: mustShape("slhbt")},
+	{Key: 27, Name: "WriteTxnMarkers", Min: 0, Max: 2, AdvertisedMin: 0, FlexibleFrom: 1, Flags: InterBroker, MaxFrame: 16 * mib, MaxMemory: 64 * mib, Factor: 4,
+		shape: mustShape("[80:lhb[48:s[4:i]t]i2+(b)t]t")},
+	{Key: 28, Name: "TxnOffsetCommit", Min: 0, Max: 5, AdvertisedMin: 0, FlexibleFrom: 3, Flags: Pipelined, MaxFrame: 16 * mib, MaxMemory: 64 * mib, Factor: 4,
+		shape: mustShape("sslh3+(i)3+(s)3+(S)[64:0-5(s)6+(u)[40:il2+(i)St]t]t")},
 	{Key: 29, Name: "DescribeAcls", Min: 1, Max: 3, AdvertisedMin: 1, FlexibleFrom: 2, MaxFrame: mib, MaxMemory: 16 * mib, Factor: 4,
 		shape: mustShape("bS1+(b)SSbbt")},
 	{Key: 30, Name: "CreateAcls", Min: 1, Max: 3, AdvertisedMin: 1, FlexibleFrom: 2, MaxFrame: mib, MaxMemory: 16 * mib, Factor: 4,
@@ -79,7 +88,7 @@ var table = []*API{
 		shape: mustShape("yt")},
 	{Key: 37, Name: "CreatePartitions", Min: 0, Max: 3, AdvertisedMin: 0, FlexibleFrom: 2, MaxFrame: 4 * mib, MaxMemory: 16 * mib, Factor: 4,
 		shape: mustShape("[56:si[32:[4:i]t]t]ibt")},
-	{Key: 42, Name: "DeleteGroups", Min: 0, Max: 2, AdvertisedMin: 0, FlexibleFrom: 2, MaxFrame: mib, MaxMemory: 16 * mib, Factor: 4,
+	{Key: 42, Name: "DeleteGroups", Min: 0, Max: 3, AdvertisedMin: 0, FlexibleFrom: 2, MaxFrame: mib, MaxMemory: 16 * mib, Factor: 4,
 		shape: mustShape("[16:s]t")},
 	{Key: 43, Name: "ElectLeaders", Min: 0, Max: 2, AdvertisedMin: 0, FlexibleFrom: 2, MaxFrame: 4 * mib, MaxMemory: 16 * mib, Factor: 4,
 		shape: mustShape("1+(b)[48:s[4:i]t]it")},
@@ -89,6 +98,8 @@ var table = []*API{
 		shape: mustShape("i1+(b)[48:s[40:i[4:i]t]t]t")},
 	{Key: 46, Name: "ListPartitionReassignments", Min: 0, Max: 0, AdvertisedMin: 0, FlexibleFrom: 0, MaxFrame: 4 * mib, MaxMemory: 16 * mib, Factor: 4,
 		shape: mustShape("i[48:s[4:i]t]t")},
+	{Key: 47, Name: "OffsetDelete", Min: 0, Max: 0, AdvertisedMin: 0, FlexibleFrom: -1, MaxFrame: 16 * mib, MaxMemory: 64 * mib, Factor: 4,
+		shape: mustShape("s[40:s[4:i]]")},
 	{Key: 48, Name: "DescribeClientQuotas", Min: 0, Max: 1, AdvertisedMin: 0, FlexibleFrom: 1, MaxFrame: 64 * kib, MaxMemory: 256 * kib, Factor: 4,
 		shape: mustShape("[40:sbSt]bt")},
 	{Key: 49, Name: "AlterClientQuotas", Min: 0, Max: 1, AdvertisedMin: 0, FlexibleFrom: 1, MaxFrame: mib, MaxMemory: 16 * mib, Factor: 4,
@@ -97,6 +108,12 @@ var table = []*API{
 		shape: mustShape("il[64:0-1(s)2+(u)[72:ii0-2([4:i])3+([24:ilt])1+(b)it]t]t")},
 	{Key: 60, Name: "DescribeCluster", Min: 0, Max: 2, AdvertisedMin: 0, FlexibleFrom: 0, MaxFrame: 4 * kib, MaxMemory: 256 * kib, Factor: 4,
 		shape: mustShape("b1+(b)2+(b)t")},
+	{Key: 61, Name: "DescribeProducers", Min: 0, Max: 0, AdvertisedMin: 0, FlexibleFrom: 0, MaxFrame: 4 * mib, MaxMemory: 16 * mib, Factor: 4,
+		shape: mustShape("[48:s[4:i]t]t")},
+	{Key: 65, Name: "DescribeTransactions", Min: 0, Max: 0, AdvertisedMin: 0, FlexibleFrom: 0, MaxFrame: mib, MaxMemory: 16 * mib, Factor: 4,
+		shape: mustShape("[16:s]t")},
+	{Key: 66, Name: "ListTransactions", Min: 0, Max: 2, AdvertisedMin: 0, FlexibleFrom: 0, MaxFrame: mib, MaxMemory: 16 * mib, Factor: 4,
+		shape: mustShape("[16:s][8:l]1+(l)2+(S)t")},
 	{Key: 67, Name: "AllocateProducerIds", Min: 0, Max: 0, AdvertisedMin: 0, FlexibleFrom: 0, Flags: InterBroker, MaxFrame: 4 * kib, MaxMemory: 256 * kib, Factor: 4,
 		shape: mustShape("ilt")},
 	{Key: 75, Name: "DescribeTopicPartitions", Min: 0, Max: 0, AdvertisedMin: 0, FlexibleFrom: 0, MaxFrame: 4 * mib, MaxMemory: 16 * mib, Factor: 4,
