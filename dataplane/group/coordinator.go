@@ -14,6 +14,8 @@ type Coordinator struct {
 	cfg    Config
 	timers Timers
 	shards *coordinator.Partitions[*group]
+
+	resolving chan struct{} // held by who matches a regular expression
 }
 
 type shard = coordinator.Shard[*group]
@@ -21,7 +23,7 @@ type shard = coordinator.Shard[*group]
 // New returns a coordinator that owns no partition yet. log is __consumer_offsets. Close
 // must be called.
 func New(cfg Config, log coordinator.Log, timers Timers) *Coordinator {
-	c := &Coordinator{cfg: cfg.withDefaults(), timers: timers}
+	c := &Coordinator{cfg: cfg.withDefaults(), timers: timers, resolving: make(chan struct{}, 1)}
 	c.shards = coordinator.New(coordinator.Config[*group]{
 		What:      "groups",
 		Log:       log,

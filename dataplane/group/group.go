@@ -77,6 +77,8 @@ type group struct {
 	// learnt when the partition is loaded.
 	unstable map[protocol.TopicPartition]struct{}
 	stored   bool // the log may have a record of the group itself
+
+	consumer *consumerGroup // nil for a classic group
 }
 
 func newGroup(c *Coordinator, sh *shard, id string) *group {
@@ -175,13 +177,16 @@ func (g *group) kill(fx *effects) {
 	for _, m := range g.order {
 		m.session.cancel()
 	}
+	if g.consumer != nil {
+		g.consumer.stopClocks()
+	}
 	fx.call(func() { g.sh.Forget(g.id, g) })
 }
 
 // idle says that the group holds nothing, here or in the log: such a group
 // need not be remembered.
 func (g *group) idle() bool {
-	return g.state == stateEmpty && !g.deleting && len(g.pending) == 0 && len(g.offsets) == 0 &&
+	return g.state == stateEmpty && (g.consumer == nil || g.consumer.blank()) && !g.deleting && len(g.pending) == 0 && len(g.offsets) == 0 &&
 		len(g.inFlight) == 0 && len(g.doubtful) == 0 && len(g.unstable) == 0 && !g.stored
 }
 

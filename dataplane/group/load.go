@@ -17,6 +17,9 @@ func (g *group) resume(*effects) {
 	for _, m := range g.order {
 		g.keepAlive(m)
 	}
+	if g.consumer != nil {
+		g.watchAll()
+	}
 }
 
 // loader gathers what the records of a partition amount to: the last record of
@@ -29,6 +32,8 @@ type loader struct {
 	offsets map[string]map[string]map[int32]offset // group, topic, partition
 	values  map[string]*kmsg.GroupMetadataValue
 	bad     int // records that could not be read
+
+	consumers map[string]consumerRecords // by group
 
 	open   map[int64][]inTransaction // by producer: transactions not ended yet
 	newest map[string]int64          // of the keys in transactions: the log's offset of the record that counts
@@ -49,6 +54,8 @@ func newLoader(c *Coordinator, sh *shard) *loader {
 		values:  make(map[string]*kmsg.GroupMetadataValue),
 		open:    make(map[int64][]inTransaction),
 		newest:  make(map[string]int64),
+
+		consumers: make(map[string]consumerRecords),
 	}
 }
 
@@ -65,6 +72,9 @@ func (l *loader) Add(x coordinator.Logged) {
 		return
 	}
 	e, err := decode(x.Record)
+	if err == errForeign {
+		err = l.addConsumer(x.Record)
+	}
 	switch {
 	case err == errForeign:
 	case err != nil:
@@ -134,6 +144,9 @@ func (l *loader) Entities() (map[string]*group, int) {
 	}
 	for id, v := range l.values {
 		get(id).restore(v)
+	}
+	for id, recs := range l.consumers {
+		get(id).restoreConsumer(recs)
 	}
 	return groups, l.bad
 }

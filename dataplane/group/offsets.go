@@ -65,6 +65,17 @@ func (g *group) mayCommit(req *kmsg.OffsetCommitRequest) *kerr.Error {
 	if g.deleting {
 		return kerr.CoordinatorNotAvailable
 	}
+	if g.consumer != nil {
+		return g.consumerMayCommit(req.MemberID, req.InstanceID, req.Generation, func(yield func(string, int32) bool) {
+			for _, t := range req.Topics {
+				for _, p := range t.Partitions {
+					if !yield(t.Topic, p.Partition) {
+						return
+					}
+				}
+			}
+		})
+	}
 	if req.Generation < 0 && g.state == stateEmpty {
 		return nil
 	}
@@ -178,7 +189,7 @@ func (g *group) dropOffsets(fx *effects, which func(protocol.TopicPartition, off
 			recs = append(recs, coordinator.Record{Timestamp: now, Key: offsetRecordKey(g.id, topic, p)})
 		}
 	}
-	last := left == 0 && g.state == stateEmpty && len(g.pending) == 0 && len(g.inFlight) == 0 && len(g.unstable) == 0
+	last := left == 0 && g.memberless() && len(g.pending) == 0 && len(g.inFlight) == 0 && len(g.unstable) == 0
 	if last {
 		for tp := range g.doubtful {
 			if _, ok := g.offsets[tp.Topic][tp.Partition]; !ok {
@@ -188,6 +199,9 @@ func (g *group) dropOffsets(fx *effects, which func(protocol.TopicPartition, off
 	}
 	if last && g.stored {
 		recs = append(recs, coordinator.Record{Timestamp: now, Key: groupRecordKey(g.id)})
+	}
+	if last {
+		recs = append(recs, g.consumerTombstones()...)
 	}
 	if len(recs) == 0 {
 		if last {
@@ -227,6 +241,10 @@ func (g *group) expireOffsets(fx *effects, now time.Time) {
 	g.dropOffsets(fx, func(tp protocol.TopicPartition, o offset) bool {
 		since := time.UnixMilli(o.committed)
 		switch {
+		case g.consumer != nil:
+			if g.consumer.subscribes(tp.Topic) {
+				return false
+			}
 		case g.protocolType == "":
 		case g.state == stateEmpty:
 			since = g.stateAt

@@ -16,7 +16,7 @@ import (
 // from v2). What was never committed is offset -1 without an error, also of
 // topics that do not exist. With RequireStable (v7, KIP-447) an offset that an
 // open transaction is about to replace is UNSTABLE_OFFSET_COMMIT. The member id and epoch of v9 are
-// for groups of the newer protocol (KIP-848) and ignored.
+// checked where the group is one of the newer protocol (KIP-848).
 func (h *Handler) offsetFetch(r *listener.Request) {
 	req := r.Body.(*kmsg.OffsetFetchRequest)
 	asked := distinctOffsets(offsetGroups(req))
