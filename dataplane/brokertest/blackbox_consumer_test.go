@@ -297,8 +297,8 @@ var consumerGroupCases = []blackBoxCase{
 		wantCode(t, "the epoch before, and not a word", ask[*kmsg.ConsumerGroupHeartbeatResponse](c.w, &lost).ErrorCode, kerr.FencedMemberEpoch)
 
 		again := b.consumerOf(t, group, "m1", topic.name)
-		r := again.beat()
-		t.Logf("joining again: %v %+v", kerr.ErrorForCode(r.ErrorCode), r)
+		wantCode(t, "joining again under the same id", again.beat().ErrorCode, nil)
+		share(t, topic, map[*consumer]int{again: 2})
 	}},
 	{"consumer groups/static members leave for a while", func(t *testing.T, b *target) {
 		group, topic, instance := b.name("group"), b.topic(t, 4), "instance-1"

@@ -185,13 +185,7 @@ func (g *group) handleBeat(fx *effects, b *beat) *refusal {
 	case old.id == b.member && old.epoch != epochStaticAway:
 		was = old
 	default: // a static member is back, maybe as another process
-		n := *old
-		n.id, n.epoch, n.previous, n.state = b.member, 0, 0, memberStable
-		was = &n
-		target := cg.target[old.id]
-		g.dropMember(ch, old.id)
-		g.setMember(ch, was)
-		g.setTarget(ch, was.id, target)
+		was = g.replaceMember(ch, old, b.member)
 	}
 	m := *was
 	b.update(&m)
@@ -285,6 +279,7 @@ func (cg *consumerGroup) comer(group string, b *beat) (*consumerMember, *refusal
 	switch {
 	case b.epoch > m.epoch:
 		return nil, refuse(kerr.FencedMemberEpoch, "The consumer group member has a greater member epoch (%d) than the one known by the group coordinator (%d). %s", b.epoch, m.epoch, again)
+	case b.epoch == epochJoining: // again: it has nothing any more, or lost the answer
 	case b.epoch < m.epoch && (b.epoch != m.previous || b.owned == nil || !m.has.covers(b.owned)):
 		// One that comes with the epoch before lost an answer.
 		return nil, refuse(kerr.FencedMemberEpoch, "The consumer group member has a smaller member epoch (%d) than the one known by the group coordinator (%d). %s", b.epoch, m.epoch, again)

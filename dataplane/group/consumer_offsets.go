@@ -6,12 +6,16 @@ import (
 	"github.com/twmb/franz-go/pkg/kerr"
 )
 
+// minMemberCommit is the version of OffsetCommit from which on it has a member epoch.
+const minMemberCommit = 9
+
 // consumerMayCommit says whether offsets may be committed in the group, which is a
 // consumer group, with that member id and epoch. A member of the consumer protocol may
 // commit for a partition since it got it, also when it has reached another epoch meanwhile
 // (KIP-1251): a commit that is on its way when the epoch changes is not lost. Errors:
-// UNKNOWN_MEMBER_ID, STALE_MEMBER_EPOCH, and ILLEGAL_GENERATION for a classic member.
-func (g *group) consumerMayCommit(id string, instance *string, epoch int32, each func(yield func(topic string, partition int32) bool)) *kerr.Error {
+// UNKNOWN_MEMBER_ID, STALE_MEMBER_EPOCH, UNSUPPORTED_VERSION before version 9 of OffsetCommit, and
+// ILLEGAL_GENERATION for a classic member.
+func (g *group) consumerMayCommit(version int16, id string, instance *string, epoch int32, each func(yield func(topic string, partition int32) bool)) *kerr.Error {
 	cg := g.consumer
 	if epoch < 0 && len(cg.members) == 0 {
 		return nil // a consumer that assigns its partitions itself, or an operator
@@ -20,6 +24,8 @@ func (g *group) consumerMayCommit(id string, instance *string, epoch int32, each
 	switch {
 	case err != nil:
 		return err
+	case m.classic == nil && version < minMemberCommit:
+		return kerr.UnsupportedVersion
 	case m.classic != nil && epoch != m.epoch:
 		return kerr.IllegalGeneration
 	case epoch == m.epoch:

@@ -77,6 +77,7 @@ func (g *group) changeStored(fx *effects, cg *consumerGroup, ch *change, err err
 	if err == nil {
 		cg.changes = cg.changes[1:]
 		clear(cg.unsure)
+		g.stored = false
 		for _, f := range ch.done {
 			f(fx, nil)
 		}
@@ -122,7 +123,7 @@ func (g *group) settle(ch *change) []coordinator.Record {
 			rest = append(rest, k.record(v))
 		}
 	}
-	return append(gone, rest...)
+	return append(append(g.classicTombstone(), gone...), rest...)
 }
 
 // encoded is the value that the group's record of that key should have, nil for none.

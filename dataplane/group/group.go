@@ -78,7 +78,8 @@ type group struct {
 	unstable map[protocol.TopicPartition]struct{}
 	stored   bool // the log may have a record of the group itself
 
-	consumer *consumerGroup // nil for a classic group
+	consumer *consumerGroup           // nil for a classic group
+	leftover map[consumerKey]struct{} // what the log may have of it as a consumer group, if it is none
 }
 
 func newGroup(c *Coordinator, sh *shard, id string) *group {

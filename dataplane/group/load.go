@@ -143,7 +143,11 @@ func (l *loader) Entities() (map[string]*group, int) {
 		}
 	}
 	for id, v := range l.values {
-		get(id).restore(v)
+		if g := get(id); l.consumers[id] == nil {
+			g.restore(v)
+		} else {
+			g.stored = true // as consumer group it is newer; the record goes with the next write
+		}
 	}
 	for id, recs := range l.consumers {
 		get(id).restoreConsumer(recs)

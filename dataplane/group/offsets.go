@@ -66,7 +66,7 @@ func (g *group) mayCommit(req *kmsg.OffsetCommitRequest) *kerr.Error {
 		return kerr.CoordinatorNotAvailable
 	}
 	if g.consumer != nil {
-		return g.consumerMayCommit(req.MemberID, req.InstanceID, req.Generation, func(yield func(string, int32) bool) {
+		return g.consumerMayCommit(req.Version, req.MemberID, req.InstanceID, req.Generation, func(yield func(string, int32) bool) {
 			for _, t := range req.Topics {
 				for _, p := range t.Partitions {
 					if !yield(t.Topic, p.Partition) {
