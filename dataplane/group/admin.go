@@ -16,22 +16,32 @@ import (
 // groupType is what ListGroups calls the groups of this protocol (KIP-848).
 const groupType = "classic"
 
-// Describe handles DescribeGroups (versions 0 to 5); done is called before it
-// returns. A group that does not exist is Dead, without an error. The
-// authorized operations are left to the caller.
+// Describe handles DescribeGroups (versions 0 to 6); done is called before it
+// returns. A group that does not exist is Dead, without an error before version 6
+// (KIP-1043). The authorized operations are left to the caller.
 func (c *Coordinator) Describe(req *kmsg.DescribeGroupsRequest, done func(*kmsg.DescribeGroupsResponse)) {
 	resp := kmsg.NewPtrDescribeGroupsResponse()
 	resp.Version = req.Version
 	for _, id := range req.Groups {
 		d := kmsg.NewDescribeGroupsResponseGroup()
+		var missing *kerr.Error
 		err := c.with(id, false, func(g *group, _ *effects) {
 			if g == nil || g.consumer != nil { // a consumer group has a request of its own
 				d.State = stateDead.String()
+				if req.Version >= 6 {
+					missing = kerr.GroupIDNotFound
+				}
 				return
 			}
 			g.describe(&d)
 		})
+		if err == nil {
+			err = missing
+		}
 		d.Group, d.ErrorCode = id, code(err)
+		if err != nil {
+			d.ErrorMessage = &err.Description
+		}
 		resp.Groups = append(resp.Groups, d)
 	}
 	done(resp)
@@ -82,7 +92,7 @@ func (c *Coordinator) List(req *kmsg.ListGroupsRequest, done func(*kmsg.ListGrou
 	done(resp)
 }
 
-// Delete handles DeleteGroups (versions 0 to 2). done is called exactly once,
+// Delete handles DeleteGroups (versions 0 to 3). done is called exactly once,
 // when the tombstones of all groups and offsets are stored; a group whose
 // tombstones could not be stored lives on and says so.
 func (c *Coordinator) Delete(req *kmsg.DeleteGroupsRequest, done func(*kmsg.DeleteGroupsResponse)) {
@@ -132,11 +142,9 @@ func (g *group) delete(fx *effects, done func(*kerr.Error)) {
 	}
 	now := time.Now().UnixMilli()
 	tps := make(map[protocol.TopicPartition]bool)
-	for topic, parts := range g.offsets {
-		for p := range parts {
-			tps[protocol.TopicPartition{Topic: topic, Partition: p}] = true
-		}
-	}
+	g.offsets.each(func(topic string, o *offset) {
+		tps[protocol.TopicPartition{Topic: topic, Partition: o.partition}] = true
+	})
 	for tp := range g.inFlight { // their records come before the tombstones
 		tps[tp] = true
 	}

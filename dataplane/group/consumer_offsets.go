@@ -15,39 +15,59 @@ const minMemberCommit = 9
 // (KIP-1251): a commit that is on its way when the epoch changes is not lost. Errors:
 // UNKNOWN_MEMBER_ID, STALE_MEMBER_EPOCH, UNSUPPORTED_VERSION before version 9 of OffsetCommit, and
 // ILLEGAL_GENERATION for a classic member.
-func (g *group) consumerMayCommit(version int16, id string, instance *string, epoch int32, each func(yield func(topic string, partition int32) bool)) *kerr.Error {
+//
+// In a transaction it is the marker that decides when an offset counts: whoever does not say
+// for whom it commits is taken at its word, and an epoch that is not the present one is
+// ILLEGAL_GENERATION, as there is no other error in that protocol.
+func (g *group) consumerMayCommit(cm *commit) *kerr.Error {
 	cg := g.consumer
-	if epoch < 0 && len(cg.members) == 0 {
+	if cm.generation < 0 && len(cg.members) == 0 {
 		return nil // a consumer that assigns its partitions itself, or an operator
 	}
-	m, err := cg.speaker(id, instance)
-	switch {
-	case err != nil:
-		return err
-	case m.classic == nil && version < minMemberCommit:
-		return kerr.UnsupportedVersion
-	case m.classic != nil && epoch != m.epoch:
-		return kerr.IllegalGeneration
-	case epoch == m.epoch:
+	if cm.transactional() && cm.generation < 0 && cm.memberID == "" && cm.instanceID == nil {
 		return nil
-	case epoch > m.epoch:
-		return kerr.StaleMemberEpoch
 	}
-	topics := g.c.cfg.Topics()
-	if topics == nil {
-		return kerr.StaleMemberEpoch
+	m, err := cg.speaker(cm.memberID, cm.instanceID)
+	if err != nil {
+		return err
 	}
-	for topic, p := range each {
-		t, _, ok := topics.Topic(topic)
-		since, has := m.has[t][p]
-		if !has {
-			since, has = m.revoking[t][p]
+	stale := kerr.StaleMemberEpoch
+	if m.classic != nil || cm.transactional() {
+		stale = kerr.IllegalGeneration
+	}
+	switch {
+	case m.classic == nil && !cm.transactional() && cm.version < minMemberCommit:
+		return kerr.UnsupportedVersion
+	case cm.generation == m.epoch:
+		if m.classic != nil {
+			g.keepMember(m.id)
 		}
-		if !ok || !has || since > epoch {
-			return kerr.StaleMemberEpoch
-		}
+		return nil
+	case m.classic != nil || cm.generation > m.epoch || !g.gotBy(m, cm):
+		return stale
 	}
 	return nil
+}
+
+// gotBy says whether the member has had all partitions of the commit since the epoch that
+// it names.
+func (g *group) gotBy(m *consumerMember, cm *commit) bool {
+	topics := g.c.cfg.Topics()
+	for i := range cm.writes {
+		w := &cm.writes[i]
+		if topics == nil {
+			return false
+		}
+		t, _, ok := topics.Topic(w.topic)
+		since, has := m.has[t][w.partition]
+		if !has {
+			since, has = m.revoking[t][w.partition]
+		}
+		if !ok || !has || since > cm.generation {
+			return false
+		}
+	}
+	return true
 }
 
 // speaker finds the member by its id; by the instance id too if a classic member gives one.

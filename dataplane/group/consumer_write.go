@@ -63,7 +63,7 @@ func (g *group) flush(fx *effects) {
 			continue
 		}
 		cg.writing = true
-		recs := append(g.settle(ch), ch.recs...)
+		recs := append(g.repair(ch), ch.recs...)
 		g.append(fx, recs, func(fx *effects, err error) { g.changeStored(fx, cg, ch, err) })
 	}
 }
@@ -107,10 +107,10 @@ func (g *group) changeStored(fx *effects, cg *consumerGroup, ch *change, err err
 	}
 }
 
-// settle is the records that put right what a batch that failed may have left in the log,
+// repair is the records that put right what a batch that failed may have left in the log,
 // as it was before the change ch; those that ch writes anyway are left out. Tombstones and
 // what members give up come before what others get.
-func (g *group) settle(ch *change) []coordinator.Record {
+func (g *group) repair(ch *change) []coordinator.Record {
 	cg := g.consumer
 	var gone, rest []coordinator.Record
 	for k := range cg.unsure {

@@ -1,6 +1,7 @@
 package group
 
 import (
+	"sync"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kerr"
@@ -15,6 +16,9 @@ type Coordinator struct {
 	timers Timers
 	shards *coordinator.Partitions[*group]
 
+	openMu sync.Mutex // may be taken while a group's mutex is held
+	open   map[int32]*openTransactions
+
 	resolving chan struct{} // held by who matches a regular expression
 }
 
@@ -23,7 +27,7 @@ type shard = coordinator.Shard[*group]
 // New returns a coordinator that owns no partition yet. log is __consumer_offsets. Close
 // must be called.
 func New(cfg Config, log coordinator.Log, timers Timers) *Coordinator {
-	c := &Coordinator{cfg: cfg.withDefaults(), timers: timers, resolving: make(chan struct{}, 1)}
+	c := &Coordinator{cfg: cfg.withDefaults(), timers: timers, open: make(map[int32]*openTransactions), resolving: make(chan struct{}, 1)}
 	c.shards = coordinator.New(coordinator.Config[*group]{
 		What:      "groups",
 		Log:       log,
@@ -64,10 +68,17 @@ func (c *Coordinator) OnPartitionsDeleted(tps []protocol.TopicPartition) {
 	c.shards.Spawn(func() {
 		for _, g := range c.groups() {
 			g.do(func(fx *effects) {
-				g.dropOffsets(fx, func(tp protocol.TopicPartition, _ offset) bool { return gone[tp] })
+				g.dropDeleted(fx, gone)
 			})
 		}
 	})
+}
+
+// Coordinates says whether this broker answers for the group: nil, NOT_COORDINATOR or
+// COORDINATOR_LOAD_IN_PROGRESS.
+func (c *Coordinator) Coordinates(group string) *kerr.Error {
+	_, err := c.find(group, false)
+	return err
 }
 
 // find returns the group, nil if there is none (and none is to be created).

@@ -1,7 +1,7 @@
 // Package group is the classic consumer-group coordinator: membership and
 // rebalancing (JoinGroup, SyncGroup, Heartbeat, LeaveGroup), committed offsets
-// (OffsetCommit, OffsetFetch) and their administration (DescribeGroups,
-// ListGroups, DeleteGroups).
+// (OffsetCommit, OffsetFetch; in transactions, TxnOffsetCommit) and their
+// administration (DescribeGroups, ListGroups, DeleteGroups, OffsetDelete).
 //
 // # Ownership
 //
@@ -31,5 +31,7 @@
 // held. What a decision causes outside (replies, storage appends) is collected
 // and done after the mutex has been given back, so a caller's done function may
 // call the coordinator again. Appends pass through the shard's queue, filled
-// while the group's mutex is held. The lock order is package coordinator's.
+// while the group's mutex is held. The lock order is package coordinator's;
+// Coordinator.openMu and an openTransactions.mu, of which neither is held while
+// anything else is taken, may be taken with a group's mutex held.
 package group

@@ -1,9 +1,6 @@
 package group
 
 import (
-	"maps"
-	"slices"
-
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
@@ -39,10 +36,7 @@ func (c *Coordinator) FetchGroup(req kmsg.OffsetFetchRequestGroup, stable bool) 
 	case lost:
 		resp.ErrorCode = kerr.NotCoordinator.Code
 	case req.Topics == nil && g != nil && g.state != stateDead:
-		for _, topic := range slices.Sorted(maps.Keys(g.offsets)) {
-			parts := slices.Sorted(maps.Keys(g.offsets[topic]))
-			resp.Topics = append(resp.Topics, g.fetchTopic(kmsg.OffsetFetchRequestGroupTopic{Topic: topic, Partitions: parts}, stable))
-		}
+		resp.Topics = g.fetchAll(stable)
 	case req.Topics != nil && (g == nil || g.state == stateDead):
 		for _, t := range req.Topics {
 			resp.Topics = append(resp.Topics, unknownOffsets(t))
@@ -55,19 +49,41 @@ func (c *Coordinator) FetchGroup(req kmsg.OffsetFetchRequestGroup, stable bool) 
 	return resp
 }
 
+// fetchAll answers for all that is committed, by topic and partition.
+func (g *group) fetchAll(stable bool) []kmsg.OffsetFetchResponseGroupTopic {
+	var topics []kmsg.OffsetFetchResponseGroupTopic
+	for _, k := range g.offsets.sorted() {
+		if n := len(topics); n == 0 || topics[n-1].Topic != k.topic {
+			rt := kmsg.NewOffsetFetchResponseGroupTopic()
+			rt.Topic = k.topic
+			topics = append(topics, rt)
+		}
+		rt := &topics[len(topics)-1]
+		for i := range g.offsets.runs[k] {
+			rp := unknownOffset(g.offsets.runs[k][i].partition)
+			g.fetchPartition(&rp, k.topic, stable)
+			rt.Partitions = append(rt.Partitions, rp)
+		}
+	}
+	return topics
+}
+
 func (g *group) fetchTopic(t kmsg.OffsetFetchRequestGroupTopic, stable bool) kmsg.OffsetFetchResponseGroupTopic {
 	rt := unknownOffsets(t)
 	for i := range rt.Partitions {
-		rp := &rt.Partitions[i]
-		if _, pending := g.unstable[protocol.TopicPartition{Topic: t.Topic, Partition: rp.Partition}]; pending && stable {
-			rp.ErrorCode = kerr.UnstableOffsetCommit.Code
-			continue
-		}
-		if o, ok := g.offsets[t.Topic][rp.Partition]; ok {
-			rp.Offset, rp.LeaderEpoch, rp.Metadata = o.offset, o.epoch, &o.metadata
-		}
+		g.fetchPartition(&rt.Partitions[i], t.Topic, stable)
 	}
 	return rt
+}
+
+func (g *group) fetchPartition(rp *kmsg.OffsetFetchResponseGroupTopicPartition, topic string, stable bool) {
+	if stable && g.unstable[protocol.TopicPartition{Topic: topic, Partition: rp.Partition}] > 0 {
+		rp.ErrorCode = kerr.UnstableOffsetCommit.Code
+		return
+	}
+	if o := g.offsets.get(topic, rp.Partition); o != nil {
+		rp.Offset, rp.LeaderEpoch, rp.Metadata = o.offset, o.epoch, new(o.metadata())
+	}
 }
 
 // unknownOffsets answers for partitions that nothing is known of.
@@ -75,9 +91,13 @@ func unknownOffsets(t kmsg.OffsetFetchRequestGroupTopic) kmsg.OffsetFetchRespons
 	rt := kmsg.NewOffsetFetchResponseGroupTopic()
 	rt.Topic = t.Topic
 	for _, p := range t.Partitions {
-		rp := kmsg.NewOffsetFetchResponseGroupTopicPartition()
-		rp.Partition, rp.Offset, rp.Metadata = p, -1, new("")
-		rt.Partitions = append(rt.Partitions, rp)
+		rt.Partitions = append(rt.Partitions, unknownOffset(p))
 	}
 	return rt
+}
+
+func unknownOffset(partition int32) kmsg.OffsetFetchResponseGroupTopicPartition {
+	rp := kmsg.NewOffsetFetchResponseGroupTopicPartition()
+	rp.Partition, rp.Offset, rp.Metadata = partition, -1, new("")
+	return rp
 }

@@ -68,15 +68,14 @@ type group struct {
 	topics        map[string]bool
 	topicsUnknown bool // some member's subscription cannot be read
 
-	offsets  map[string]map[int32]offset
+	offsets  offsetTable
+	seq      uint64                               // counts what was written of offsets: an order that is also the log's
 	inFlight map[protocol.TopicPartition]int      // commits not answered by the storage
-	seq      uint64                               // of the last offset write
+	buried   map[protocol.TopicPartition]uint64   // of those in flight: the seq of a tombstone that came later
 	doubtful map[protocol.TopicPartition]struct{} // commits that failed, and yet may be in the log
-	// unstable are partitions for which a transaction that has not ended has
-	// committed an offset. Transactions are coordinated elsewhere: they are
-	// learnt when the partition is loaded.
-	unstable map[protocol.TopicPartition]struct{}
-	stored   bool // the log may have a record of the group itself
+	open     map[int64]*transaction               // by producer, see transaction.go
+	unstable map[protocol.TopicPartition]int      // in how many open transactions something is pending
+	stored   bool                                 // the log may have a record of the group itself
 
 	consumer *consumerGroup           // nil for a classic group
 	leftover map[consumerKey]struct{} // what the log may have of it as a consumer group, if it is none
@@ -93,10 +92,11 @@ func newGroup(c *Coordinator, sh *shard, id string) *group {
 		pending:  make(map[string]*timer),
 		supports: make(map[string]int),
 		unsynced: make(map[string]struct{}),
-		offsets:  make(map[string]map[int32]offset),
 		inFlight: make(map[protocol.TopicPartition]int),
+		buried:   make(map[protocol.TopicPartition]uint64),
 		doubtful: make(map[protocol.TopicPartition]struct{}),
-		unstable: make(map[protocol.TopicPartition]struct{}),
+		open:     make(map[int64]*transaction),
+		unstable: make(map[protocol.TopicPartition]int),
 	}
 }
 
@@ -125,8 +125,12 @@ func (g *group) do(f func(*effects)) {
 // append has the records written after all that was decided before; done runs
 // with the mutex held.
 func (g *group) append(fx *effects, recs []coordinator.Record, done func(*effects, error)) {
+	g.appendBatch(fx, coordinator.Batch{Records: recs, Producer: coordinator.NoProducer}, done)
+}
+
+func (g *group) appendBatch(fx *effects, b coordinator.Batch, done func(*effects, error)) {
 	fx.drain = true
-	g.sh.Enqueue(coordinator.Batch{Records: recs, Producer: coordinator.NoProducer}, func(err error) {
+	g.sh.Enqueue(b, func(err error) {
 		g.do(func(fx *effects) { done(fx, err) })
 	})
 }
@@ -181,14 +185,15 @@ func (g *group) kill(fx *effects) {
 	if g.consumer != nil {
 		g.consumer.stopClocks()
 	}
+	g.dropTransactions()
 	fx.call(func() { g.sh.Forget(g.id, g) })
 }
 
 // idle says that the group holds nothing, here or in the log: such a group
 // need not be remembered.
 func (g *group) idle() bool {
-	return g.state == stateEmpty && (g.consumer == nil || g.consumer.blank()) && !g.deleting && len(g.pending) == 0 && len(g.offsets) == 0 &&
-		len(g.inFlight) == 0 && len(g.doubtful) == 0 && len(g.unstable) == 0 && !g.stored
+	return g.state == stateEmpty && (g.consumer == nil || g.consumer.blank()) && len(g.leftover) == 0 && !g.deleting && len(g.pending) == 0 && g.offsets.len() == 0 &&
+		len(g.inFlight) == 0 && len(g.doubtful) == 0 && len(g.open) == 0 && !g.stored
 }
 
 // newMemberID is the instance id or the client id, and something unique.

@@ -22,38 +22,33 @@ func (g *group) resume(*effects) {
 	}
 }
 
-// loader gathers what the records of a partition amount to: the last record of
-// a key counts. Offsets committed in a transaction (KIP-98) count from its
-// commit on, but stand where they were written: what was written of the same
-// key between the two is newer.
+// loader gathers what the records of a partition amount to. Of groups the last record
+// counts; offsets go through the same steps as when they were written, so that what is
+// pending in open transactions is as the coordinator before had it.
 type loader struct {
-	c       *Coordinator
-	sh      *shard
-	offsets map[string]map[string]map[int32]offset // group, topic, partition
-	values  map[string]*kmsg.GroupMetadataValue
-	bad     int // records that could not be read
+	c      *Coordinator
+	sh     *shard
+	seq    uint64 // counts offset records, and becomes the groups' own
+	groups map[string]*group
+	values map[string]*kmsg.GroupMetadataValue
+	open   map[int64]map[*group]struct{} // by producer
+	topics map[string]string             // one copy of each name
+	bad    int
 
 	consumers map[string]consumerRecords // by group
-
-	open   map[int64][]inTransaction // by producer: transactions not ended yet
-	newest map[string]int64          // of the keys in transactions: the log's offset of the record that counts
-}
-
-// inTransaction is a record that waits for its transaction's end.
-type inTransaction struct {
-	entry
-	key string
-	at  int64 // offset in the log
 }
 
 func newLoader(c *Coordinator, sh *shard) *loader {
+	if c != nil {
+		c.beginOpen(sh)
+	}
 	return &loader{
-		c:       c,
-		sh:      sh,
-		offsets: make(map[string]map[string]map[int32]offset),
-		values:  make(map[string]*kmsg.GroupMetadataValue),
-		open:    make(map[int64][]inTransaction),
-		newest:  make(map[string]int64),
+		c:      c,
+		sh:     sh,
+		groups: make(map[string]*group),
+		values: make(map[string]*kmsg.GroupMetadataValue),
+		open:   make(map[int64]map[*group]struct{}),
+		topics: make(map[string]string),
 
 		consumers: make(map[string]consumerRecords),
 	}
@@ -61,98 +56,110 @@ func newLoader(c *Coordinator, sh *shard) *loader {
 
 // Add takes what comes next in the log.
 func (l *loader) Add(x coordinator.Logged) {
-	if x.End != coordinator.NotAnEnd {
-		for _, w := range l.open[x.Producer] {
-			if x.End == coordinator.Committed && l.newest[w.key] <= w.at {
-				l.newest[w.key] = w.at
-				l.apply(w.entry)
-			}
+	switch {
+	case x.End != coordinator.NotAnEnd:
+		for g := range l.open[x.Producer] {
+			g.endTransaction(x.Producer, x.End == coordinator.Committed)
 		}
 		delete(l.open, x.Producer)
+	case isOffsetKey(x.Key):
+		l.addOffset(x)
+	default:
+		e, err := decode(x.Record)
+		switch {
+		case err == errForeign:
+			if err := l.addConsumer(x.Record); err != nil && err != errForeign {
+				l.bad++
+			}
+		case err != nil:
+			l.bad++
+		case e.value == nil:
+			delete(l.values, e.group)
+		default:
+			l.values[e.group] = e.value
+		}
+	}
+}
+
+func (l *loader) addOffset(x coordinator.Logged) {
+	e, err := decodeOffset(x.Key, x.Value)
+	if err != nil {
+		l.bad++
 		return
 	}
-	e, err := decode(x.Record)
-	if err == errForeign {
-		err = l.addConsumer(x.Record)
-	}
+	l.seq++
+	e.seq = l.seq
+	g := l.groups[string(e.group)]
 	switch {
-	case err == errForeign:
-	case err != nil:
-		l.bad++
+	case e.tombstone && g == nil:
+	case e.tombstone:
+		tp := protocol.TopicPartition{Topic: string(e.topic), Partition: e.partition}
+		g.supersede(tp, e.seq)
+		g.offsets.remove(tp.Topic, tp.Partition)
 	case x.Producer != coordinator.NoTransaction:
-		key := string(x.Key)
-		l.open[x.Producer] = append(l.open[x.Producer], inTransaction{e, key, x.Offset})
-		if _, ok := l.newest[key]; !ok {
-			l.newest[key] = -1
+		g = l.group(e.group)
+		g.hold(x.Producer, l.topic(e.topic), e.offset, true)
+		if l.open[x.Producer] == nil {
+			l.open[x.Producer] = make(map[*group]struct{})
 		}
+		l.open[x.Producer][g] = struct{}{}
 	default:
-		if _, ok := l.newest[string(x.Key)]; ok {
-			l.newest[string(x.Key)] = x.Offset
-		}
-		l.apply(e)
+		l.group(e.group).offsets.put(l.topic(e.topic), e.offset)
 	}
 }
 
-func (l *loader) apply(e entry) {
-	switch {
-	case e.isGroup && e.value == nil:
-		delete(l.values, e.group)
-	case e.isGroup:
-		l.values[e.group] = e.value
-	case e.offset == nil:
-		if p := l.offsets[e.group][e.topic]; p != nil {
-			if delete(p, e.partition); len(p) == 0 {
-				delete(l.offsets[e.group], e.topic)
-			}
-		}
-	default:
-		setOffset(l.topics(e.group), e.topic, e.partition, *e.offset)
+func (l *loader) group(id []byte) *group {
+	g := l.groups[string(id)]
+	if g == nil {
+		g = newGroup(l.c, l.sh, string(id))
+		l.groups[g.id] = g
 	}
+	return g
 }
 
-func (l *loader) topics(group string) map[string]map[int32]offset {
-	t := l.offsets[group]
-	if t == nil {
-		t = make(map[string]map[int32]offset)
-		l.offsets[group] = t
+func (l *loader) topic(name []byte) string {
+	t, ok := l.topics[string(name)]
+	if !ok {
+		t = string(name)
+		l.topics[t] = t
 	}
 	return t
 }
 
-// Entities builds the groups; offsets without a group record make a group too.
+// Entities gives the groups; offsets without a group record make a group too.
 func (l *loader) Entities() (map[string]*group, int) {
-	groups := make(map[string]*group)
-	get := func(id string) *group {
-		g := groups[id]
-		if g == nil {
-			g = newGroup(l.c, l.sh, id)
-			groups[g.id] = g
-		}
-		return g
-	}
-	for id, topics := range l.offsets {
-		if len(topics) > 0 {
-			get(id).offsets = topics
-		}
-	}
-	for _, ws := range l.open {
-		for _, w := range ws {
-			if !w.isGroup {
-				get(w.group).unstable[protocol.TopicPartition{Topic: w.topic, Partition: w.partition}] = struct{}{}
-			}
-		}
-	}
 	for id, v := range l.values {
-		if g := get(id); l.consumers[id] == nil {
+		if g := l.group([]byte(id)); l.consumers[id] == nil {
 			g.restore(v)
 		} else {
 			g.stored = true // as consumer group it is newer; the record goes with the next write
 		}
 	}
 	for id, recs := range l.consumers {
-		get(id).restoreConsumer(recs)
+		l.group([]byte(id)).restoreConsumer(recs)
 	}
-	return groups, l.bad
+	for id, g := range l.groups {
+		if g.idle() {
+			delete(l.groups, id)
+			continue
+		}
+		g.seq = l.seq
+		g.offsets.clip()
+	}
+	if l.c == nil {
+		return l.groups, l.bad
+	}
+	if o := l.c.openIn(l.sh); o != nil {
+		for producer, gs := range l.open {
+			for g := range gs {
+				if g.open[producer] != nil { // what was pending may have met a tombstone
+					o.add(producer, g)
+				}
+			}
+		}
+		o.loaded()
+	}
+	return l.groups, l.bad
 }
 
 // restore takes over the group's record: a group with members was Stable when

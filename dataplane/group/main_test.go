@@ -21,8 +21,9 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 type memLog struct {
 	mu      sync.Mutex
 	n       int32
-	parts   map[int32][]coordinator.Record
+	parts   map[int32][]coordinator.Logged
 	fail    error         // refuse appends with this
+	doubt   error         // append what is of a transaction, and say this all the same
 	hold    bool          // keep answers back
 	held    []func(error) // answers kept back, in the order of the appends
 	gate    chan struct{} // if set, Read waits for it
@@ -32,7 +33,7 @@ type memLog struct {
 	onApp   func()               // called by Append before it does anything
 }
 
-func newMemLog(n int32) *memLog { return &memLog{n: n, parts: make(map[int32][]coordinator.Record)} }
+func newMemLog(n int32) *memLog { return &memLog{n: n, parts: make(map[int32][]coordinator.Logged)} }
 
 func (l *memLog) Partitions() int32 { return l.n }
 
@@ -50,12 +51,31 @@ func (l *memLog) Append(p int32, b coordinator.Batch, done func(error)) {
 		go done(err)
 		return
 	}
-	l.parts[p] = append(l.parts[p], b.Records...)
+	for _, r := range b.Records {
+		l.write(p, coordinator.Logged{Record: r, Producer: b.Producer.ID})
+	}
 	if l.hold {
 		l.held = append(l.held, done)
 		return
 	}
-	time.AfterFunc(time.Millisecond, func() { done(nil) })
+	var err error
+	if b.Producer != coordinator.NoProducer {
+		err = l.doubt
+	}
+	time.AfterFunc(time.Millisecond, func() { done(err) })
+}
+
+// write puts one thing at the end; the mutex is held.
+func (l *memLog) write(p int32, x coordinator.Logged) {
+	x.Offset = int64(len(l.parts[p]))
+	l.parts[p] = append(l.parts[p], x)
+}
+
+// end writes the marker that ends a producer's transaction.
+func (l *memLog) end(p int32, producer int64, how coordinator.TransactionEnd) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.write(p, coordinator.Logged{Producer: producer, End: how})
 }
 
 func (l *memLog) Read(p int32, fn func(coordinator.Logged) error) error {
@@ -77,7 +97,7 @@ func (l *memLog) Read(p int32, fn func(coordinator.Logged) error) error {
 		}
 	}
 	for _, r := range recs {
-		if err := fn(coordinator.Logged{Record: r, Producer: coordinator.NoTransaction}); err != nil {
+		if err := fn(r); err != nil {
 			return err
 		}
 	}
@@ -112,6 +132,9 @@ func (l *memLog) live(p int32) map[string][]byte {
 	defer l.mu.Unlock()
 	m := make(map[string][]byte)
 	for _, r := range l.parts[p] {
+		if r.End != coordinator.NotAnEnd {
+			continue
+		}
 		if r.Value == nil {
 			delete(m, string(r.Key))
 		} else {

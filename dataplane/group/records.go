@@ -38,41 +38,9 @@ const (
 // be a consumer's subscription.
 const consumerProtocolType = "consumer"
 
-// noExpiry is the expiry time of an offset without a retention of its own.
-const noExpiry = -1
-
-// offset is a committed offset.
-type offset struct {
-	offset    int64
-	epoch     int32 // of the leader at the time of the record before; -1 unknown
-	metadata  string
-	committed int64  // ms since 1970
-	expires   int64  // ms since 1970 or noExpiry
-	seq       uint64 // group.seq at the time of the commit; 0 if loaded
-}
-
-func offsetRecordKey(group, topic string, partition int32) []byte {
-	k := kmsg.OffsetCommitKey{Version: offsetKeyV1, Group: group, Topic: topic, Partition: partition}
-	return k.AppendTo(nil)
-}
-
 func groupRecordKey(group string) []byte {
 	k := kmsg.GroupMetadataKey{Version: groupKey, Group: group}
 	return k.AppendTo(nil)
-}
-
-func offsetRecord(group, topic string, partition int32, o offset) coordinator.Record {
-	v := kmsg.OffsetCommitValue{
-		Version:         offsetValue,
-		Offset:          o.offset,
-		LeaderEpoch:     o.epoch,
-		Metadata:        o.metadata,
-		CommitTimestamp: o.committed,
-	}
-	if o.expires != noExpiry {
-		v.Version, v.ExpireTimestamp = offsetValueExpiring, o.expires
-	}
-	return coordinator.Record{Timestamp: o.committed, Key: offsetRecordKey(group, topic, partition), Value: v.AppendTo(nil)}
 }
 
 // groupRecord is the group's record as it stands.
@@ -102,53 +70,27 @@ func (g *group) groupRecord() coordinator.Record {
 	return coordinator.Record{Timestamp: time.Now().UnixMilli(), Key: groupRecordKey(g.id), Value: v.AppendTo(nil)}
 }
 
-// entry is a decoded record: exactly one of the two values is meant, by
-// isGroup; nil is a tombstone.
+// entry is a decoded record of a group; a nil value is a tombstone.
 type entry struct {
-	isGroup   bool
-	group     string
-	topic     string
-	partition int32
-	offset    *offset
-	value     *kmsg.GroupMetadataValue
+	group string
+	value *kmsg.GroupMetadataValue
 }
 
 // errForeign marks a record of a kind that is not ours.
 var errForeign = errors.New("record of an unknown kind")
 
-// decode reads a record; nothing of the result aliases it.
+// decode reads a record that is no offset; nothing of the result aliases it.
 func decode(rec coordinator.Record) (entry, error) {
 	if len(rec.Key) < 2 {
 		return entry{}, errors.New("record key without a version")
 	}
 	switch binary.BigEndian.Uint16(rec.Key) {
-	case offsetKeyV0, offsetKeyV1:
-		var k kmsg.OffsetCommitKey
-		if err := k.ReadFrom(rec.Key); err != nil {
-			return entry{}, fmt.Errorf("read offset commit key: %w", err)
-		}
-		e := entry{group: k.Group, topic: k.Topic, partition: k.Partition}
-		if rec.Value == nil {
-			return e, nil
-		}
-		var v kmsg.OffsetCommitValue
-		if err := v.ReadFrom(rec.Value); err != nil {
-			return entry{}, fmt.Errorf("read offset commit value of group %q: %w", k.Group, err)
-		}
-		e.offset = &offset{offset: v.Offset, epoch: -1, metadata: v.Metadata, committed: v.CommitTimestamp, expires: noExpiry}
-		if v.Version >= 3 {
-			e.offset.epoch = v.LeaderEpoch
-		}
-		if v.Version == offsetValueExpiring {
-			e.offset.expires = v.ExpireTimestamp
-		}
-		return e, nil
 	case groupKey:
 		var k kmsg.GroupMetadataKey
 		if err := k.ReadFrom(rec.Key); err != nil {
 			return entry{}, fmt.Errorf("read group key: %w", err)
 		}
-		e := entry{isGroup: true, group: k.Group}
+		e := entry{group: k.Group}
 		if rec.Value == nil {
 			return e, nil
 		}

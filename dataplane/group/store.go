@@ -56,6 +56,13 @@ func commitError(err error) *kerr.Error {
 	}
 }
 
+// inLogAllTheSame says that the records were appended, though their writer heard of
+// an error: only their replication was not waited for.
+func inLogAllTheSame(err error) bool {
+	ke := kafkaError(err)
+	return ke == kerr.RequestTimedOut || ke == kerr.NotEnoughReplicasAfterAppend
+}
+
 func kafkaError(err error) *kerr.Error {
 	if err == nil {
 		return nil

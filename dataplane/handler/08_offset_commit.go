@@ -7,13 +7,14 @@ import (
 	"penstock/dataplane/listener"
 )
 
-// OffsetCommit (key 8), versions 2 to 9.
+// OffsetCommit (key 8), versions 2 to 10.
 //
 // Needs Read on the group and on each topic; topics that may not be read or do
 // not exist fail by themselves, the others are committed. The answer comes when
 // the offsets are stored (acks=all). A retention time (v2 to v4) is kept with
 // the offset; since v5 the broker's setting alone counts (KIP-211). The leader
-// epoch (v6, KIP-320) and the instance id (v7, KIP-345) are honoured.
+// epoch (v6, KIP-320) and the instance id (v7, KIP-345) are honoured. Since v10 topics
+// come by id, and one that is not known is UNKNOWN_TOPIC_ID.
 func (h *Handler) offsetCommit(r *listener.Request) {
 	req := r.Body.(*kmsg.OffsetCommitRequest)
 	resp := req.ResponseKind().(*kmsg.OffsetCommitResponse)
@@ -32,9 +33,16 @@ func (h *Handler) offsetCommit(r *listener.Request) {
 	resp.Topics = make([]kmsg.OffsetCommitResponseTopic, len(req.Topics))
 	for i := range req.Topics {
 		t, rt := &req.Topics[i], &resp.Topics[i]
-		rt.Topic = t.Topic
+		rt.Topic, rt.TopicID = t.Topic, t.TopicID
 		rt.Partitions = make([]kmsg.OffsetCommitResponseTopicPartition, len(t.Partitions))
+		known := true
+		if req.Version >= 10 {
+			t.Topic, known = image.TopicName(t.TopicID)
+		}
 		err := refused
+		if err == nil && !known {
+			err = kerr.UnknownTopicID
+		}
 		if err == nil && !h.authorize(r, kmsg.ACLOperationRead, kmsg.ACLResourceTypeTopic, t.Topic) {
 			err = kerr.TopicAuthorizationFailed
 		}

@@ -7,22 +7,36 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"penstock/dataplane/listener"
+	"penstock/dataplane/protocol"
 )
 
-// OffsetFetch (key 9), versions 1 to 9; several groups from v8 (KIP-709).
+// OffsetFetch (key 9), versions 1 to 10; several groups from v8 (KIP-709).
 //
 // Needs Describe on the group and on each topic. Topics that may not be
 // described fail by themselves, or are left out where all were asked for (null,
 // from v2). What was never committed is offset -1 without an error, also of
 // topics that do not exist. With RequireStable (v7, KIP-447) an offset that an
 // open transaction is about to replace is UNSTABLE_OFFSET_COMMIT. The member id and epoch of v9 are
-// checked where the group is one of the newer protocol (KIP-848).
+// checked where the group is one of the newer protocol (KIP-848). Since v10 topics go by id: one
+// that is not known is UNKNOWN_TOPIC_ID, and where all were asked for, offsets of topics
+// that are no more are left out.
 func (h *Handler) offsetFetch(r *listener.Request) {
 	req := r.Body.(*kmsg.OffsetFetchRequest)
-	asked := distinctOffsets(offsetGroups(req))
+	asked := offsetGroups(req)
+	byID := req.Version >= 10
+	image := h.Metadata.Image()
+	var unknown map[string][]kmsg.OffsetFetchResponseGroupTopic // by group
+	if byID {
+		unknown = nameTopics(asked, image.TopicName)
+	}
+	asked = distinctOffsets(asked)
 	results := make([]kmsg.OffsetFetchResponseGroup, 0, len(asked))
 	for _, g := range asked {
-		results = append(results, h.fetchOffsets(r, g, req.RequireStable))
+		result := h.fetchOffsets(r, g, req.RequireStable)
+		if byID && result.ErrorCode == 0 {
+			result.Topics = append(identified(result.Topics, image.TopicID), unknown[g.Group]...)
+		}
+		results = append(results, result)
 	}
 	r.Reply(offsetsResponse(req, results))
 }
@@ -44,6 +58,44 @@ func offsetGroups(req *kmsg.OffsetFetchRequest) []kmsg.OffsetFetchRequestGroup {
 		g.Topics = append(g.Topics, gt)
 	}
 	return []kmsg.OffsetFetchRequestGroup{g}
+}
+
+// nameTopics gives the topics of the request their names, and takes those out that
+// have none: they are answered by group.
+func nameTopics(groups []kmsg.OffsetFetchRequestGroup, name func(protocol.UUID) (string, bool)) map[string][]kmsg.OffsetFetchResponseGroupTopic {
+	unknown := make(map[string][]kmsg.OffsetFetchResponseGroupTopic)
+	for i := range groups {
+		g := &groups[i]
+		if g.Topics == nil {
+			continue
+		}
+		named := make([]kmsg.OffsetFetchRequestGroupTopic, 0, len(g.Topics)) // null would mean all
+		for _, t := range g.Topics {
+			n, ok := name(t.TopicID)
+			if !ok {
+				rt := noOffsets(t, kerr.UnknownTopicID.Code)
+				rt.TopicID = t.TopicID
+				unknown[g.Group] = append(unknown[g.Group], rt)
+				continue
+			}
+			t.Topic = n
+			named = append(named, t)
+		}
+		g.Topics = named
+	}
+	return unknown
+}
+
+// identified gives the topics of a response their ids, and takes those out that have none.
+func identified(topics []kmsg.OffsetFetchResponseGroupTopic, id func(string) (protocol.UUID, bool)) []kmsg.OffsetFetchResponseGroupTopic {
+	kept := topics[:0]
+	for _, t := range topics {
+		if tid, ok := id(t.Topic); ok {
+			t.TopicID = tid
+			kept = append(kept, t)
+		}
+	}
+	return kept
 }
 
 // offsetsResponse gives the results the form of the request's version.

@@ -7,9 +7,9 @@ import (
 	"penstock/dataplane/listener"
 )
 
-// DescribeGroups (key 15), versions 0 to 5. Needs Describe on each group; one
+// DescribeGroups (key 15), versions 0 to 6. Needs Describe on each group; one
 // that may not be described fails by itself. A group that does not exist is
-// Dead, without an error. From v3 the caller's rights may be asked for
+// Dead, without an error; from v6 on with GROUP_ID_NOT_FOUND (KIP-1043). From v3 the caller's rights may be asked for
 // (KIP-430).
 func (h *Handler) describeGroups(r *listener.Request) {
 	req := r.Body.(*kmsg.DescribeGroupsRequest)

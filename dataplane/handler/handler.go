@@ -18,6 +18,7 @@ import (
 	"penstock/dataplane/auth"
 	"penstock/dataplane/config"
 	"penstock/dataplane/controller"
+	"penstock/dataplane/coordinator"
 	"penstock/dataplane/fetchsession"
 	"penstock/dataplane/group"
 	"penstock/dataplane/listener"
@@ -49,6 +50,10 @@ type Deps struct {
 	EnsureTopic func(ctx context.Context, topic string) error
 	// NextProducerID hands out a producer id that no broker ever gave before.
 	NextProducerID func(ctx context.Context) (int64, error)
+	// VerifyTransaction asks the transaction's coordinator whether these partitions are
+	// part of the producer's transaction, or has them added; done gets an error for each,
+	// nil where they are (KIP-890).
+	VerifyTransaction func(txnID string, p coordinator.Producer, tps []protocol.TopicPartition, add bool, done func(errs []error))
 	// Fetched meters the record bytes that a consumer has been sent.
 	Fetched func(principal string, bytes, records int64)
 	// SendAway gives a client that wanted to produce or to fetch the reply that this
@@ -121,9 +126,10 @@ func New(ctx context.Context, d Deps) *Handler {
 		13: h.leaveGroup, 14: h.syncGroup, 15: h.describeGroups, 16: h.listGroups,
 		17: h.saslHandshake, 18: h.apiVersions, 19: h.createTopics, 20: h.deleteTopics,
 		21: h.deleteRecords, 22: h.initProducerID, 23: h.offsetForLeaderEpoch,
+		28: h.txnOffsetCommit,
 		29: h.describeACLs, 30: h.createACLs, 31: h.deleteACLs,
 		32: h.describeConfigs, 33: h.alterConfigs, 34: h.alterReplicaLogDirs, 35: h.describeLogDirs, 36: h.saslAuthenticate, 37: h.createPartitions,
-		42: h.deleteGroups, 43: h.electLeaders, 44: h.incrementalAlterConfigs, 45: h.alterPartitionReassignments, 46: h.listPartitionReassignments,
+		42: h.deleteGroups, 43: h.electLeaders, 44: h.incrementalAlterConfigs, 45: h.alterPartitionReassignments, 46: h.listPartitionReassignments, 47: h.offsetDelete,
 		48: h.describeClientQuotas, 49: h.alterClientQuotas,
 		56: h.alterPartition, 60: h.describeCluster, 67: h.allocateProducerIDs,
 		68: h.consumerGroupHeartbeat, 69: h.consumerGroupDescribe, 75: h.describeTopicPartitions,
