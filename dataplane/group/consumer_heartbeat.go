@@ -90,6 +90,11 @@ func (c *Coordinator) ConsumerHeartbeat(ci ClientInfo, mayDescribe func(topic st
 		for _, t := range req.Topics {
 			b.owned[t.TopicID] = append(b.owned[t.TopicID], t.Partitions...)
 		}
+		for id, ps := range b.owned {
+			if slices.Sort(ps); len(ps) == 0 {
+				delete(b.owned, id)
+			}
+		}
 	}
 	if r := c.checkBeat(b); r != nil {
 		b.refuse(r)
@@ -204,7 +209,8 @@ func (g *group) handleBeat(fx *effects, b *beat) *refusal {
 	resp := kmsg.NewPtrConsumerGroupHeartbeatResponse()
 	resp.MemberID, resp.MemberEpoch = &n.id, n.epoch
 	resp.HeartbeatIntervalMillis = int32(g.c.cfg.ConsumerHeartbeatInterval.Milliseconds())
-	if b.full() || old == nil || !n.has.samePartitions(was.has) {
+	// One that says that it has other partitions may have lost the answer that told it.
+	if b.full() || old == nil || !n.has.samePartitions(was.has) || b.owned != nil && !b.owned.Equal(n.has.partitions()) {
 		resp.Assignment = assignmentOf(n.has)
 	}
 	cg.afterStored(fx, func(fx *effects, err error) {

@@ -53,7 +53,7 @@ func (cg *consumerGroup) afterStored(fx *effects, f func(*effects, error)) {
 // into the one after it.
 func (g *group) flush(fx *effects) {
 	cg := g.consumer
-	for !cg.writing && len(cg.changes) > 0 {
+	for cg != nil && g.consumer == cg && !cg.writing && len(cg.changes) > 0 { // what is done may end the consumer group
 		ch := cg.changes[0]
 		if len(ch.recs) == 0 {
 			cg.changes = cg.changes[1:]
