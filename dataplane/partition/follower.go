@@ -8,6 +8,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"penstock/dataplane/commitlog"
+	"penstock/dataplane/planted"
 	"penstock/dataplane/recordbatch"
 )
 
@@ -220,7 +221,7 @@ func (p *Partition) truncate(leaderEpoch int32, to func() int64) error {
 		return err
 	}
 	offset := max(to(), p.log().StartOffset())
-	if planted == "no truncation" {
+	if planted.Bug == planted.NoTruncation {
 		offset = p.log().EndOffset()
 	}
 	cut := offset < p.log().EndOffset()
