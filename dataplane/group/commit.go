@@ -110,6 +110,9 @@ func (g *group) mayCommit(cm *commit) *kerr.Error {
 	if g.deleting {
 		return kerr.CoordinatorNotAvailable
 	}
+	if g.consumer != nil {
+		return g.consumerMayCommit(cm)
+	}
 	if cm.generation < 0 && g.state == stateEmpty || planted.Bug == planted.NoFencing {
 		return nil
 	}

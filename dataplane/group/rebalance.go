@@ -165,6 +165,7 @@ func (g *group) lose(fx *effects) {
 		g.answerJoin(fx, m, joinError(m.id, kerr.NotCoordinator))
 		g.answerSync(fx, m, syncResult{err: kerr.NotCoordinator})
 	}
+	g.loseConsumer(fx)
 	g.lost = true
 	g.kill(fx)
 }

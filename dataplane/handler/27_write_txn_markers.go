@@ -113,8 +113,8 @@ func (m *marking) done(results []partition.AppendResult) {
 		a, res := m.answers[i], &results[i]
 		rm := &m.resp.Markers[a.marker]
 		rm.Topics[a.topic].Partitions[a.partition].ErrorCode = code(res.Err)
-		if res.Err == nil && res.TP.Topic == protocol.OffsetsTopic && m.h.EndGroupTransaction != nil {
-			m.h.EndGroupTransaction(res.TP.Partition, rm.ProducerID, a.committed)
+		if res.Err == nil && res.TP.Topic == protocol.OffsetsTopic {
+			m.h.Groups.EndTransaction(res.TP.Partition, rm.ProducerID, a.committed)
 		}
 	}
 	m.r.Reply(m.resp)
