@@ -121,7 +121,7 @@ func Run(t testing.TB, o Options) ([]nemesis.Anomaly, Counts) {
 	r.feed(feeding, &feeders)
 	// Nothing is broken before the chains work, or little would be on a busy machine.
 	last := Topics[len(Topics)-1]
-	r.Within(o.Heal, last, func() error {
+	r.Within(3*time.Minute, last, func() error {
 		if r.h.Arrived(last) == 0 {
 			return errors.New("nothing has arrived yet")
 		}
