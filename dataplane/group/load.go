@@ -9,13 +9,19 @@ import (
 	"penstock/dataplane/protocol"
 )
 
-// resume starts the sessions of a loaded group's members.
-func (g *group) resume(*effects) {
+// resume starts the sessions of a loaded group's members. If there are more of them than
+// a group may have by now, they have to join again: those beyond it are refused then, and
+// all have the time to commit before.
+func (g *group) resume(fx *effects) {
 	if g.state == stateDead {
 		return
 	}
 	for _, m := range g.order {
 		g.keepAlive(m)
+	}
+	if len(g.order) > g.c.cfg.MaxSize {
+		g.c.cfg.Logger.Info("group has more members than group.max.size", "group", g.id, "members", len(g.order))
+		g.maybePrepareRebalance(fx)
 	}
 }
 
