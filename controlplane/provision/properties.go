@@ -33,6 +33,8 @@ func render(s BrokerSpec, l layout) []byte {
 	p.add("zookeeper.connect", s.ZooKeeper+s.Chroot)
 	p.add("zookeeper.session.timeout.ms", 6000)
 	p.add("offsets.topic.replication.factor", rf)
+	p.add("transaction.state.log.replication.factor", rf)
+	p.add("transaction.state.log.min.isr", minISR)
 	p.add("default.replication.factor", rf)
 	if s.Security == nil {
 		addr := "PLAINTEXT://" + loopback(l.client)

@@ -38,7 +38,7 @@ func TestBareBrokersTakeAnyoneAndMakeTopics(t *testing.T) {
 	s.Security, s.Chroot, s.Brokers = nil, "", 1
 	got := string(render(s, layout{dir: "/d", client: 1001}))
 	for _, want := range []string{"listeners=PLAINTEXT://127.0.0.1:1001", "auto.create.topics.enable=true", "num.partitions=4",
-		"offsets.topic.replication.factor=1", "group.initial.rebalance.delay.ms=0", "min.insync.replicas=1"} {
+		"offsets.topic.replication.factor=1", "transaction.state.log.replication.factor=1", "transaction.state.log.min.isr=1", "group.initial.rebalance.delay.ms=0", "min.insync.replicas=1"} {
 		if !strings.Contains("\n"+got, "\n"+want+"\n") {
 			t.Errorf("no line %q in\n%s", want, got)
 		}

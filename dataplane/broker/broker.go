@@ -27,6 +27,8 @@ import (
 	"penstock/dataplane/protocol"
 	"penstock/dataplane/purgatory"
 	"penstock/dataplane/replication"
+	"penstock/dataplane/txn"
+	"penstock/dataplane/txnverify"
 )
 
 // Broker is one running broker.
@@ -59,12 +61,16 @@ type Broker struct {
 	isr         *replication.ISRSender
 	partitions  *partition.Manager
 	groups      *group.Coordinator
+	producerIDs *producerIDs
+	txns        *txn.Coordinator
 	controller  *controller.Controller
 	meter       *meter.Meter
 	usage       *usageLink
 	quotas      *admission.Quotas
 	acls        *auth.Authorizer
 	logins      map[string]*auth.Server // by listener
+	verifier    *txnverify.Verifier
+	features    features
 	handler     *handler.Handler
 	listeners   []*listener.Listener
 	connections *admission.Connections

@@ -114,6 +114,26 @@ func readSlice(slice *commitlog.Slice, buf []byte, at int64, fn func(coordinator
 	return buf, next, nil
 }
 
+// settlePause is the longest wait between two looks at a watermark.
+const settlePause = 50 * time.Millisecond
+
+// Settle returns when all that the partition's log held at the time of the call is
+// committed: followers that are in sync fetch it within moments, others leave the ISR.
+func (s *internalLog) Settle(p int32, gone func() bool) error {
+	part := s.partitions.Partition(s.at(p))
+	if part == nil {
+		return kerr.NotLeaderForPartition
+	}
+	end := part.EndOffset()
+	for pause := time.Millisecond; part.HighWatermark() < end && !gone(); pause = min(2*pause, settlePause) {
+		time.Sleep(pause)
+		if s.partitions.Partition(s.at(p)) != part {
+			return kerr.NotLeaderForPartition
+		}
+	}
+	return nil
+}
+
 func (s *internalLog) Partitions() int32 {
 	t := s.metadata.Image().Topic(s.topic)
 	if t == nil {

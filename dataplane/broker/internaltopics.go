@@ -28,6 +28,13 @@ func (b *Broker) topicToMake(topic string) kmsg.CreateTopicsRequestTopic {
 		set("cleanup.policy", "compact")
 		set("compression.type", "producer")
 		set("segment.bytes", strconv.Itoa(b.cfg.OffsetsSegmentBytes))
+	case protocol.TransactionsTopic:
+		t.NumPartitions, t.ReplicationFactor = b.cfg.TransactionsPartitions, b.cfg.TransactionsReplicas
+		set("cleanup.policy", "compact")
+		set("compression.type", "uncompressed")
+		set("unclean.leader.election.enable", "false")
+		set("min.insync.replicas", strconv.Itoa(b.cfg.TransactionsMinISR))
+		set("segment.bytes", strconv.Itoa(b.cfg.TransactionsSegmentBytes))
 	case protocol.UsageTopic:
 		t.NumPartitions, t.ReplicationFactor = 1, b.cfg.UsageReplicationFactor
 		set("cleanup.policy", "delete")

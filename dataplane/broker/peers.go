@@ -46,6 +46,15 @@ type link struct {
 
 // do lowers the version of req to what the other broker has, which may be of an older release.
 func (l *link) do(ctx context.Context, addr string, req kmsg.Request) (kmsg.Response, error) {
+	return l.doFrom(ctx, addr, req, 0)
+}
+
+// errOldVersion means that the other broker has only versions of a request that cannot say
+// what is to be said.
+var errOldVersion = errors.New("the other broker is too old")
+
+// doFrom is do for a request that makes sense from a version on.
+func (l *link) doFrom(ctx context.Context, addr string, req kmsg.Request, oldest int16) (kmsg.Response, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.conn != nil && (l.addr != addr || l.conn.Broken()) {
@@ -61,6 +70,9 @@ func (l *link) do(ctx context.Context, addr string, req kmsg.Request) (kmsg.Resp
 	version, err := l.conn.Newest(ctx, req.Key(), req.GetVersion())
 	if err != nil {
 		return nil, err
+	}
+	if version < oldest {
+		return nil, fmt.Errorf("%w: %s of version %d, not %d", errOldVersion, kmsg.NameForKey(req.Key()), version, oldest)
 	}
 	req.SetVersion(version)
 	return l.conn.Do(ctx, req)

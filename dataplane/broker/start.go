@@ -87,6 +87,7 @@ func Start(ctx context.Context, cfg *config.Broker, p Process) (_ *Broker, err e
 		{"opening the logs", b.openLogs},
 		{"starting metrics", b.startMetrics},
 		{"starting the group coordinator", b.startGroups},
+		{"starting the transaction coordinator", b.startTransactions},
 		{"preparing the controller", b.prepareController},
 		{"serving", b.serve},
 		{"registering", b.register},
@@ -251,17 +252,29 @@ func cleanerConfig(cfg *config.Broker) partition.CleanerConfig {
 	}
 }
 
+// coordinates is what a coordinator is told of the partitions of its topic.
+type coordinates interface {
+	OnLeader(partition, epoch int32)
+	OnResign(partition, epoch int32)
+}
+
 // hooks tell the coordinators and the meter what happens to partitions.
 func (b *Broker) hooks() partition.Hooks {
 	h := partition.Hooks{
 		OnLeadership: func(tp partition.TopicPartition, leader bool, epoch int32) {
-			if tp.Topic != protocol.OffsetsTopic {
+			var c coordinates
+			switch tp.Topic {
+			case protocol.OffsetsTopic:
+				c = b.groups
+			case protocol.TransactionsTopic:
+				c = b.txns
+			default:
 				return
 			}
 			if leader {
-				b.groups.OnLeader(tp.Partition, epoch)
+				c.OnLeader(tp.Partition, epoch)
 			} else {
-				b.groups.OnResign(tp.Partition, epoch)
+				c.OnResign(tp.Partition, epoch)
 			}
 		},
 		OnDirFailure: b.dirFailed,
@@ -346,14 +359,16 @@ func (b *Broker) describeNewTopic(_ string, overrides map[string]string) []kmsg.
 }
 
 func (b *Broker) serve(context.Context) error {
-	ids := newProducerIDs(b.zk, b.cfg.ID)
+	stopVerifier := b.startVerifier()
 	d := handler.Deps{
-		BrokerID: b.cfg.ID, Broker: b.now, Partitions: b.partitions, Metadata: b.metadata, Groups: b.groups,
+		BrokerID: b.cfg.ID, Broker: b.now, Partitions: b.partitions, Metadata: b.metadata, Groups: b.groups, Transactions: b.txns,
 		Sessions:   fetchsession.New(fetchsession.Config{Slots: b.cfg.MaxIncrementalFetchSessions}),
 		Controller: b.controller, Quotas: b.quotas, Store: store{b.zk}, ACLs: b.acls,
 		SASL:        func(l string) *auth.Server { return b.logins[l] },
-		EnsureTopic: b.ensureTopic, NextProducerID: ids.take, BrokerEpoch: b.epoch.Load, Registered: b.registered,
+		EnsureTopic: b.ensureTopic, NextProducerID: b.producerIDs.take, BrokerEpoch: b.epoch.Load, Registered: b.registered,
 		Logger: b.log, LogLevel: b.logLevel, SendAway: b.farewell.sendAway,
+		Features: b.finalized, VerifyTransaction: b.verifier.Verify, VerifyBatches: b.verifier.VerifyBatches,
+		EndGroupTransaction: b.groups.EndTransaction,
 	}
 	if b.meter != nil {
 		d.Fetched = b.meter.Fetched
@@ -370,12 +385,17 @@ func (b *Broker) serve(context.Context) error {
 		}
 		return errors.Join(errs...)
 	})
+	// First what connections wait for.
+	b.onStop("verification of transactions", func(context.Context) error { stopVerifier(); return nil })
 	return nil
 }
 
 // register makes this broker known, under this session and every later one.
 func (b *Broker) register(ctx context.Context) error {
-	me := coordination.Broker{ID: b.cfg.ID, Rack: b.cfg.Rack, JMXPort: -1}
+	me := coordination.Broker{ID: b.cfg.ID, Rack: b.cfg.Rack, JMXPort: -1, Features: map[string]coordination.FeatureRange{}}
+	for _, f := range protocol.Features() {
+		me.Features[f.Name] = coordination.FeatureRange{Min: f.Min, Max: f.Max}
+	}
 	for _, e := range b.cfg.Advertised {
 		port := e.Port
 		if port == 0 {
@@ -422,7 +442,7 @@ func (b *Broker) watch(ctx context.Context) error {
 	b.onStop("config changes", func(context.Context) error { l.Close(); return nil })
 	// What was changed between the first reading and the listening has no
 	// notification that is sure to be seen.
-	return errors.Join(b.settingsChanged(ctx), b.loadQuotas(ctx))
+	return errors.Join(b.settingsChanged(ctx), b.loadQuotas(ctx), b.followFeatures(ctx))
 }
 
 func (b *Broker) configChanged(entity string) error {

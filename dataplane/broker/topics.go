@@ -140,7 +140,7 @@ func (t *topicConfigs) parse(topic string, overrides map[string]string) partitio
 			RetentionAge: forever(c.Retention), RetentionBytes: c.RetentionBytes, KeepForever: !c.Delete,
 			Compact: c.Compact, DeleteRetention: c.DeleteRetention, MinCompactionLag: c.MinCompactionLag, MaxCompactionLag: boundOf(c.MaxCompactionLag),
 			FlushMessages: c.FlushMessages, FlushAge: flushAge(c.FlushInterval), Preallocate: c.Preallocate,
-			DeleteDelay: atLeastTick(c.FileDeleteDelay), ProducerExpiry: broker.ProducerIDExpiration,
+			DeleteDelay: atLeastTick(c.FileDeleteDelay), ProducerExpiry: broker.ProducerIDExpiration, VerifyTransactions: broker.VerifyTransactions,
 		},
 		MinISR: c.MinISR, MinCleanableRatio: c.MinCleanableRatio,
 		LeaderThrottled: partition.ParseThrottled(c.LeaderThrottled), FollowerThrottled: partition.ParseThrottled(c.FollowerThrottled),

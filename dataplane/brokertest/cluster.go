@@ -187,6 +187,8 @@ func Start(t testing.TB, o Options) *Cluster {
 			fmt.Sprintf("broker.id=%d", id), "log.dirs=" + n.LogDir,
 			fmt.Sprintf("zookeeper.connect=%s%s", ensemble, c.chroot), "zookeeper.session.timeout.ms=4000",
 			fmt.Sprintf("offsets.topic.replication.factor=%d", rf), "offsets.topic.num.partitions=4",
+			fmt.Sprintf("transaction.state.log.replication.factor=%d", rf), "transaction.state.log.num.partitions=4",
+			fmt.Sprintf("transaction.state.log.min.isr=%d", max(1, rf-1)),
 			fmt.Sprintf("default.replication.factor=%d", rf), "num.partitions=4", "group.initial.rebalance.delay.ms=0",
 		}
 		lines = append(lines, o.Listeners(id, ports)...)

@@ -118,7 +118,7 @@ func TestTxnFolderIsReadInBothIsolationLevels(t *testing.T) {
 			t.Fatal(topic)
 		}
 	}
-	txnRefused(t, c, "clean")
+	txnEndedByHand(t, c, "clean")
 }
 
 func txnServed(t *testing.T, c *Cluster, topic string) {
@@ -184,8 +184,9 @@ func sameAbort(a, b kmsg.FetchResponseTopicPartitionAbortedTransaction) bool {
 	return a.ProducerID == b.ProducerID && a.FirstOffset == b.FirstOffset
 }
 
-// txnRefused: without a coordinator nothing can be added to a transaction.
-func txnRefused(t *testing.T, c *Cluster, topic string) {
+// txnEndedByHand: the transaction that Kafka left open has no coordinator any more. Nothing can be
+// added to it, and an administrator's marker ends it, as kafka-transactions sends one.
+func txnEndedByHand(t *testing.T, c *Cluster, topic string) {
 	t.Helper()
 	w := (&target{addr: c.Brokers[0].Addr}).dial(t)
 	id := "an-id"
@@ -195,9 +196,8 @@ func txnRefused(t *testing.T, c *Cluster, topic string) {
 		pid           int64
 		want          *kerr.Error
 	}{
-		"a new transaction":                      {&id, true, 900, kerr.InvalidTxnState},
-		"one without its id":                     {nil, true, 901, kerr.InvalidTxnState},
-		"the open one":                           {&id, true, 103, kerr.InvalidTxnState},
+		"a new transaction":                      {&id, true, 900, kerr.NotEnoughReplicas}, // nobody coordinates the id
+		"one without its id":                     {nil, true, 901, kerr.TransactionalIDAuthorizationFailed},
 		"plain data within the open one":         {nil, false, 103, kerr.InvalidTxnState},
 		"plain data with a transactional id":     {&id, false, 902, nil},
 		"plain data of another producer of them": {nil, false, 101, nil},
@@ -207,20 +207,15 @@ func txnRefused(t *testing.T, c *Cluster, topic string) {
 		if q.pid == 101 {
 			o.BaseSequence = 7 // after its last
 		}
-		req := at(kmsg.NewPtrProduceRequest(), 9)
-		req.TransactionID, req.Acks, req.TimeoutMillis = q.id, -1, 5000
-		rt := kmsg.NewProduceRequestTopic()
-		rp := kmsg.NewProduceRequestTopicPartition()
-		rp.Records = build(t, o, records("x"))
-		rt.Topic, rt.Partitions = topic, append(rt.Partitions, rp)
-		req.Topics = append(req.Topics, rt)
+		req := produceOf(topic, -1, build(t, o, records("x")))
+		req.TransactionID = q.id
 		resp := ask[*kmsg.ProduceResponse](w, req)
 		wantCode(t, name, resp.Topics[0].Partitions[0].ErrorCode, q.want)
 	}
-	versions := ask[*kmsg.ApiVersionsResponse](w, at(kmsg.NewPtrApiVersionsRequest(), 3))
-	for _, k := range versions.ApiKeys {
-		if k.ApiKey >= 24 && k.ApiKey <= 28 {
-			t.Errorf("key %d of the transaction coordinator is advertised", k.ApiKey)
-		}
+	open, ok := active(w, topic, 103)
+	if !ok || open.CurrentTxnStartOffset != 16 {
+		t.Fatalf("the open transaction: %+v, %v", open, ok)
 	}
+	mark(w, "an administrator's abort", markerOf(103, int16(open.ProducerEpoch), false, open.CoordinatorEpoch, topic, 0), nil)
+	txnRead(t, c, topic, kgo.ReadCommitted(), append(slices.Clone(txnCommitted), "17:plain-17", "18:x", "19:x"))
 }

@@ -15,10 +15,16 @@ import (
 // batches must have passed recordbatch.Validate; of those with a producer id there
 // may be one only. Errors: OUT_OF_ORDER_SEQUENCE_NUMBER, INVALID_PRODUCER_EPOCH,
 // INVALID_TXN_STATE, RECORD_LIST_TOO_LARGE (more than segment.bytes), INVALID_RECORD,
-// KAFKA_STORAGE_ERROR; then nothing was appended.
+// KAFKA_STORAGE_ERROR; of a marker TRANSACTION_COORDINATOR_FENCED. Then nothing was appended.
 func (l *Log) AppendLeader(batches []byte, leaderEpoch int32) (AppendInfo, error) {
+	return l.AppendLeaderMarker(batches, leaderEpoch, 0)
+}
+
+// AppendLeaderMarker is AppendLeader for a marker of that version of transactions: from 2 on
+// each transaction has an epoch of its own, and its marker the next.
+func (l *Log) AppendLeaderMarker(batches []byte, leaderEpoch int32, transactionVersion int8) (AppendInfo, error) {
 	l.mu.Lock()
-	info, flush, err := l.appendLeader(batches, leaderEpoch)
+	info, flush, err := l.appendLeader(batches, leaderEpoch, transactionVersion)
 	l.mu.Unlock()
 	if err == nil && flush {
 		err = l.Flush()
@@ -26,7 +32,7 @@ func (l *Log) AppendLeader(batches []byte, leaderEpoch int32) (AppendInfo, error
 	return info, err
 }
 
-func (l *Log) appendLeader(batches []byte, leaderEpoch int32) (AppendInfo, bool, error) {
+func (l *Log) appendLeader(batches []byte, leaderEpoch int32, transactionVersion int8) (AppendInfo, bool, error) {
 	if err := l.usable(); err != nil {
 		return AppendInfo{}, false, err
 	}
@@ -53,20 +59,24 @@ func (l *Log) appendLeader(batches []byte, leaderEpoch int32) (AppendInfo, bool,
 		switch {
 		case !b.HasProducerID():
 		case b.IsControl():
-			if err := l.producers.checkMarker(b); err != nil {
+			if err := l.producers.checkMarker(b, transactionVersion); err != nil {
 				return AppendInfo{}, false, err
 			}
 		default:
-			dup, err := l.producers.check(b)
-			if err != nil {
-				return AppendInfo{}, false, err
-			}
-			if dup != nil {
+			if dup := l.producers.duplicate(b); dup != nil {
 				info.Duplicate, info.FirstOffset, info.LastOffset, info.MaxTimestamp = true, dup.firstOffset(), dup.lastOffset, dup.timestamp
 				if b.IsLogAppendTime() {
 					info.LogAppendTime = dup.timestamp
 				}
 				return info, false, nil
+			}
+			if b.IsTransactional() {
+				if err := l.checkVerified(b); err != nil {
+					return AppendInfo{}, false, err
+				}
+			}
+			if err := l.producers.check(b); err != nil {
+				return AppendInfo{}, false, err
 			}
 		}
 		b.SetBaseOffset(next)
@@ -210,6 +220,7 @@ func (l *Log) applyAll(s *segment, batches []byte) error {
 		if err != nil {
 			return err
 		}
+		l.endVerification(b)
 	}
 	l.undecided.opened(l.producers.firstOpen())
 	return nil

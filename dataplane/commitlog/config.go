@@ -38,6 +38,9 @@ type Config struct {
 	DeleteDelay time.Duration
 	// ProducerExpiry is producer.id.expiration.ms; 0 = 24 h.
 	ProducerExpiry time.Duration
+	// VerifyTransactions is transaction.partition.verification.enable: a leader appends no batch
+	// that begins a transaction unless its coordinator has been asked; see BeginVerification.
+	VerifyTransactions bool
 }
 
 func (c Config) withDefaults() Config {

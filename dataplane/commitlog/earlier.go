@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"hash/crc32"
 	"io/fs"
+	"maps"
 	"slices"
 
 	"penstock/dataplane/vfs"
@@ -164,9 +165,11 @@ func (l *Log) LearnProducers(from *Log) {
 	for id, p := range from.producers.byID {
 		known[id] = *p
 	}
+	verifying := maps.Clone(from.verifying)
 	from.mu.Unlock()
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	l.verifying = verifying
 	for id, was := range known {
 		switch p := l.producers.byID[id]; {
 		case p == nil && was.txnFirst < 0:

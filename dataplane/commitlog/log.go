@@ -46,16 +46,17 @@ type Log struct {
 	mu        sync.Mutex
 	cfg       Config
 	producers producers
-	replayed  int64           // while the log is opened: up to where producers goes
-	failed    error           // a failed write or sync that leaves the files in doubt
-	cuts      int             // number of truncations, so that a flush notices one
-	dirDirty  bool            // names were made that are not yet durable
-	unsynced  []string        // files written beside the log files and not yet synced
-	deleted   []deletedFile   // wait for removal
-	stopClean func(error)     // ends the clean that runs, if one does
-	pauses    int             // while above 0 no clean begins
-	listed    *listing        // while the log is being opened
-	opening   context.Context // the same; OpenOptions.Context
+	verifying map[int64]*verification // by producer; see verification.go
+	replayed  int64                   // while the log is opened: up to where producers goes
+	failed    error                   // a failed write or sync that leaves the files in doubt
+	cuts      int                     // number of truncations, so that a flush notices one
+	dirDirty  bool                    // names were made that are not yet durable
+	unsynced  []string                // files written beside the log files and not yet synced
+	deleted   []deletedFile           // wait for removal
+	stopClean func(error)             // ends the clean that runs, if one does
+	pauses    int                     // while above 0 no clean begins
+	listed    *listing                // while the log is being opened
+	opening   context.Context         // the same; OpenOptions.Context
 	// The segments and the end that a clean start found, with the snapshot for that end:
 	// while they are the same there is nothing to write at Close.
 	cleanSegs *[]*segment
@@ -163,6 +164,7 @@ func (l *Log) ExpireProducers(now time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.producers.expire(now, l.cfg.ProducerExpiry)
+	l.expireVerifications(now)
 }
 
 func (l *Log) segments() []*segment { return *l.segs.Load() }

@@ -1,6 +1,7 @@
 package commitlog
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"time"
@@ -48,32 +49,41 @@ type producers struct {
 	open []txn // the open transactions, by first offset
 }
 
-// check judges a batch that a client wants appended: a non-nil meta is the earlier
-// append of the same batch.
-func (ps *producers) check(b recordbatch.Batch) (*batchMeta, error) {
-	p := ps.byID[b.ProducerID()]
-	if p == nil {
-		return nil, nil // unknown or expired: any sequence may start
+// duplicate is the earlier append of the same batch, nil if there is none. A coordinator's
+// batches have no sequence to know them by.
+func (ps *producers) duplicate(b recordbatch.Batch) *batchMeta {
+	p, first := ps.byID[b.ProducerID()], b.BaseSequence()
+	if p == nil || b.ProducerEpoch() != p.epoch || first == recordbatch.NoSequence {
+		return nil
 	}
-	epoch, first := b.ProducerEpoch(), b.BaseSequence()
-	if epoch == p.epoch {
-		for i := range p.n {
-			if m := &p.batches[i]; m.firstSeq() == first && m.lastSeq == b.LastSequence() {
-				return m, nil
-			}
+	for i := range p.n {
+		if m := &p.batches[i]; m.firstSeq() == first && m.lastSeq == b.LastSequence() {
+			return m
 		}
 	}
+	return nil
+}
+
+// check judges a data batch that is no duplicate. Of a coordinator's batch, which has no
+// sequence, only the epoch is looked at.
+func (ps *producers) check(b recordbatch.Batch) error {
+	p := ps.byID[b.ProducerID()]
+	if p == nil {
+		return nil // unknown or expired: any sequence may start
+	}
+	epoch, first := b.ProducerEpoch(), b.BaseSequence()
+	sequenced := first != recordbatch.NoSequence
 	switch {
 	case epoch < p.epoch:
-		return nil, fmt.Errorf("producer %d has epoch %d, not %d: %w", b.ProducerID(), p.epoch, epoch, kerr.InvalidProducerEpoch)
-	case epoch != p.epoch && first != 0 && p.epoch >= 0:
-		return nil, fmt.Errorf("producer %d: sequence %d for the new epoch %d: %w", b.ProducerID(), first, epoch, kerr.OutOfOrderSequenceNumber)
-	case epoch == p.epoch && recordbatch.AddSequence(p.lastSeq(), 1) != first:
-		return nil, fmt.Errorf("producer %d: sequence %d after %d: %w", b.ProducerID(), first, p.lastSeq(), kerr.OutOfOrderSequenceNumber)
+		return staleEpoch(b.ProducerID(), epoch, p.epoch)
+	case sequenced && epoch != p.epoch && first != 0 && p.epoch >= 0:
+		return fmt.Errorf("producer %d: sequence %d for the new epoch %d: %w", b.ProducerID(), first, epoch, kerr.OutOfOrderSequenceNumber)
+	case sequenced && epoch == p.epoch && recordbatch.AddSequence(p.lastSeq(), 1) != first:
+		return fmt.Errorf("producer %d: sequence %d after %d: %w", b.ProducerID(), first, p.lastSeq(), kerr.OutOfOrderSequenceNumber)
 	case p.txnFirst >= 0 && !b.IsTransactional():
-		return nil, fmt.Errorf("producer %d has an open transaction: %w", b.ProducerID(), kerr.InvalidTxnState)
+		return fmt.Errorf("producer %d has an open transaction: %w", b.ProducerID(), kerr.InvalidTxnState)
 	}
-	return nil, nil
+	return nil
 }
 
 // add takes over a data batch that is in the log. Only its header is used.
@@ -121,8 +131,11 @@ func (ps *producers) firstOpen() int64 {
 	return ps.open[0].first
 }
 
-// checkMarker judges a marker that the transaction coordinator wants appended.
-func (ps *producers) checkMarker(b recordbatch.Batch) error {
+// checkMarker judges a marker that the transaction coordinator wants appended. In the
+// second version of transactions its epoch follows that of the transaction's batches: one of the
+// same epoch is late, for the transaction before, unless nothing is open here; then it is a
+// marker that comes again, as its answer was lost or its coordinator is another one.
+func (ps *producers) checkMarker(b recordbatch.Batch, transactionVersion int8) error {
 	m, ok, err := parseMarker(b)
 	if err != nil {
 		return fmt.Errorf("%w: %w", err, kerr.InvalidRecord)
@@ -131,8 +144,10 @@ func (ps *producers) checkMarker(b recordbatch.Batch) error {
 	switch {
 	case !ok || p == nil:
 		return nil
-	case b.ProducerEpoch() < p.epoch:
-		return fmt.Errorf("producer %d has epoch %d, its marker %d: %w", b.ProducerID(), p.epoch, b.ProducerEpoch(), kerr.InvalidProducerEpoch)
+	case b.ProducerEpoch() < p.epoch,
+		transactionVersion >= 2 && b.ProducerEpoch() == p.epoch && p.txnFirst >= 0:
+		return fmt.Errorf("producer %d has epoch %d, its marker (transaction version %d) %d: %w", b.ProducerID(), p.epoch, transactionVersion,
+			b.ProducerEpoch(), kerr.InvalidProducerEpoch)
 	case m.coordinatorEpoch < p.coordinatorEpoch:
 		return fmt.Errorf("producer %d: marker of coordinator epoch %d after one of %d: %w", b.ProducerID(), m.coordinatorEpoch, p.coordinatorEpoch,
 			kerr.TransactionCoordinatorFenced)
@@ -183,4 +198,26 @@ func (ps *producers) expire(now time.Time, after time.Duration) {
 			delete(ps.byID, id)
 		}
 	}
+}
+
+// ActiveProducer is what a log knows of a producer (KIP-664).
+type ActiveProducer struct {
+	ID               int64
+	Epoch            int16
+	LastSequence     int32 // -1 if no batch of the epoch is known
+	LastTimestamp    int64 // when its last batch or marker came, ms since 1970
+	CoordinatorEpoch int32 // of its last marker, -1 if there was none
+	TransactionStart int64 // first offset of its open transaction, -1 if it has none
+}
+
+// Producers lists the producers that have not expired, by id.
+func (l *Log) Producers() []ActiveProducer {
+	l.mu.Lock()
+	out := make([]ActiveProducer, 0, len(l.producers.byID))
+	for id, p := range l.producers.byID {
+		out = append(out, ActiveProducer{id, p.epoch, p.lastSeq(), p.lastTimestamp, p.coordinatorEpoch, p.txnFirst})
+	}
+	l.mu.Unlock()
+	slices.SortFunc(out, func(a, b ActiveProducer) int { return cmp.Compare(a.ID, b.ID) })
+	return out
 }

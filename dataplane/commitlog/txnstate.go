@@ -2,14 +2,10 @@ package commitlog
 
 import (
 	"cmp"
-	"errors"
-	"fmt"
 	"math"
 	"slices"
 	"sync"
 	"sync/atomic"
-
-	"penstock/dataplane/recordbatch"
 )
 
 // txn is a transaction of one producer in this log.
@@ -137,39 +133,4 @@ func (l *Log) SetHighWatermark(hw int64) {
 	if hw > l.undecided.marker.Load() { // most moves pass no marker
 		l.undecided.committed(hw)
 	}
-}
-
-// marker is what a control batch says about its producer's transaction.
-type marker struct {
-	abort            bool
-	coordinatorEpoch int32
-	timestamp        int64 // ms since 1970
-}
-
-var errFirst = errors.New("only the first record counts")
-
-// parseMarker reads a control batch; ok is false for one that ends no transaction:
-// emptied by compaction, or of another kind.
-func parseMarker(b recordbatch.Batch) (m marker, ok bool, err error) {
-	err = recordbatch.Records(b, func(r recordbatch.Record) error {
-		// Key: int16 version, int16 type (0 abort, 1 commit). Value: int16 version,
-		// int32 coordinator epoch. Later versions may add fields at the end.
-		if len(r.Key) < 4 || int16(be.Uint16(r.Key)) < 0 {
-			return fmt.Errorf("control record at offset %d has a bad key: %w", r.Offset, recordbatch.ErrCorrupt)
-		}
-		kind := be.Uint16(r.Key[2:])
-		if kind > 1 {
-			return errFirst
-		}
-		if len(r.Value) < 6 || int16(be.Uint16(r.Value)) < 0 {
-			return fmt.Errorf("transaction marker at offset %d has a bad value: %w", r.Offset, recordbatch.ErrCorrupt)
-		}
-		m = marker{abort: kind == 0, coordinatorEpoch: int32(be.Uint32(r.Value[2:])), timestamp: r.Timestamp}
-		ok = true
-		return errFirst
-	})
-	if errors.Is(err, errFirst) {
-		err = nil
-	}
-	return m, ok, err
 }

@@ -95,7 +95,17 @@ type Broker struct {
 	MoveRate                   int64 // replica.alter.log.dirs.io.max.bytes.per.second
 	ProducerIDExpiration       time.Duration
 	ProducerIDExpirationCheck  time.Duration
+	VerifyTransactions         bool          // transaction.partition.verification.enable
+	AddPartitionsRetryBackoff  time.Duration // add.partitions.to.txn.retry.backoff.ms
+	AddPartitionsRetryFor      time.Duration // add.partitions.to.txn.retry.backoff.max.ms
 	TransactionMaxTimeout      time.Duration
+	TransactionAbortInterval   time.Duration
+	TransactionalIDExpiration  time.Duration
+	TransactionalIDInterval    time.Duration
+	TransactionsPartitions     int32
+	TransactionsReplicas       int16
+	TransactionsMinISR         int
+	TransactionsSegmentBytes   int
 	OffsetsPartitions          int32
 	OffsetsReplicationFactor   int16
 	OffsetsSegmentBytes        int
@@ -306,7 +316,17 @@ func (b *Broker) fill(r *reader) {
 	b.MoveRate = r.num("replica.alter.log.dirs.io.max.bytes.per.second")
 	b.ProducerIDExpiration = r.ms("producer.id.expiration.ms")
 	b.ProducerIDExpirationCheck = r.ms("producer.id.expiration.check.interval.ms")
+	b.VerifyTransactions = r.bool("transaction.partition.verification.enable")
+	b.AddPartitionsRetryBackoff = r.ms("add.partitions.to.txn.retry.backoff.ms")
+	b.AddPartitionsRetryFor = r.ms("add.partitions.to.txn.retry.backoff.max.ms")
 	b.TransactionMaxTimeout = r.ms("transaction.max.timeout.ms")
+	b.TransactionAbortInterval = r.ms("transaction.abort.timed.out.transaction.cleanup.interval.ms")
+	b.TransactionalIDExpiration = r.ms("transactional.id.expiration.ms")
+	b.TransactionalIDInterval = r.ms("transaction.remove.expired.transaction.cleanup.interval.ms")
+	b.TransactionsPartitions = int32(r.num("transaction.state.log.num.partitions"))
+	b.TransactionsReplicas = int16(r.num("transaction.state.log.replication.factor"))
+	b.TransactionsMinISR = r.int("transaction.state.log.min.isr")
+	b.TransactionsSegmentBytes = r.int("transaction.state.log.segment.bytes")
 	b.OffsetsPartitions = int32(r.num("offsets.topic.num.partitions"))
 	b.OffsetsReplicationFactor = int16(r.num("offsets.topic.replication.factor"))
 	b.OffsetsSegmentBytes = r.int("offsets.topic.segment.bytes")

@@ -12,6 +12,8 @@ const (
 // brokerKeys are the settings of Kafka's that the broker honours or takes
 // without effect where the doc says so.
 var brokerKeys = []key{
+	{name: "add.partitions.to.txn.retry.backoff.max.ms", typ: tInt, def: "100", check: atLeast(0), doc: "How long a leader tries to add a partition to a transaction while the producer's last one is being ended, in ms."},
+	{name: "add.partitions.to.txn.retry.backoff.ms", typ: tInt, def: "20", check: atLeast(1), doc: "Pause between these attempts, in ms."},
 	{name: "advertised.listeners", typ: tString, null: true, doc: "Addresses that clients are told, by listener; listeners if not set."},
 	{name: "authorizer.class.name", typ: tString, def: "", check: oneOf("", aclAuthorizer), doc: "Empty: everything is allowed. Kafka's AclAuthorizer: the ACLs in ZooKeeper decide."},
 	{name: "auto.create.topics.enable", typ: tBool, def: "true", doc: "Whether asking for an unknown topic creates it."},
@@ -139,7 +141,15 @@ var brokerKeys = []key{
 	{name: "socket.receive.buffer.bytes", typ: tInt, def: "524288", doc: "Receive buffer of sockets, in bytes; -1 leaves it to the system. Kafka takes 102400."},
 	{name: "socket.request.max.bytes", typ: tInt, def: "104857600", check: atLeast(1), doc: "Largest request, in bytes."},
 	{name: "socket.send.buffer.bytes", typ: tInt, def: "102400", doc: "Send buffer of sockets, in bytes; -1 leaves it to the system."},
+	{name: "transaction.abort.timed.out.transaction.cleanup.interval.ms", typ: tInt, def: "10000", check: atLeast(1), doc: "Time between looks for transactions whose time is up, in ms."},
 	{name: "transaction.max.timeout.ms", typ: tInt, def: "900000", check: atLeast(1), doc: "Longest transaction timeout that a producer may ask for, in ms."},
+	{name: "transaction.partition.verification.enable", typ: tBool, def: "true", dynamic: true, doc: "Whether a leader asks the transaction coordinator before it takes the first batch of a transaction into a partition (KIP-890)."},
+	{name: "transaction.remove.expired.transaction.cleanup.interval.ms", typ: tInt, def: "3600000", check: atLeast(1), doc: "Time between looks for transactional ids to forget, in ms."},
+	{name: "transaction.state.log.min.isr", typ: tInt, def: "2", check: atLeast(1), doc: "min.insync.replicas of the transactions topic."},
+	{name: "transaction.state.log.num.partitions", typ: tInt, def: "50", check: atLeast(1), doc: "Partitions of the transactions topic."},
+	{name: "transaction.state.log.replication.factor", typ: tShort, def: "3", check: atLeast(1), doc: "Replicas of the transactions topic."},
+	{name: "transaction.state.log.segment.bytes", typ: tInt, def: "104857600", check: atLeast(1), doc: "Segment size of the transactions topic, in bytes."},
+	{name: "transactional.id.expiration.ms", typ: tInt, def: "604800000", check: atLeast(1), doc: "Time after which an unused transactional id is forgotten, in ms."},
 	{name: "unclean.leader.election.enable", typ: tBool, def: "false", dynamic: true, doc: "Whether a replica out of sync may lead when no other lives."},
 	{name: "zookeeper.connect", typ: tString, null: true, doc: "ZooKeeper's servers, host:port with commas, and a chroot."},
 	{name: "zookeeper.connection.timeout.ms", typ: tInt, null: true, doc: "Longest wait for ZooKeeper at start, in ms; the session timeout if not set."},
@@ -336,15 +346,7 @@ ssl.truststore.location
 ssl.truststore.password
 ssl.truststore.type
 telemetry.max.bytes
-transaction.abort.timed.out.transaction.cleanup.interval.ms
-transaction.partition.verification.enable
-transaction.remove.expired.transaction.cleanup.interval.ms
 transaction.state.log.load.buffer.size
-transaction.state.log.min.isr
-transaction.state.log.num.partitions
-transaction.state.log.replication.factor
-transaction.state.log.segment.bytes
-transactional.id.expiration.ms
 unclean.leader.election.interval.ms
 unstable.api.versions.enable
 unstable.feature.versions.enable

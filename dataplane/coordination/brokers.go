@@ -26,6 +26,14 @@ type Broker struct {
 	Rack      string // "" when it has none
 	JMXPort   int32  // -1 when it has none
 	Epoch     int64  // czxid of the registration; set by reads
+	// Features are what the broker can do, by name (KIP-584); nil if it names none.
+	Features map[string]FeatureRange
+}
+
+// FeatureRange is the range of a feature's levels.
+type FeatureRange struct {
+	Min int16 `json:"min_version"`
+	Max int16 `json:"max_version"`
 }
 
 // Endpoint returns the address on the listener of that name; with an empty
@@ -55,13 +63,21 @@ type brokerJSON struct {
 	Endpoints   []string          `json:"endpoints"`
 	Rack        *string           `json:"rack,omitempty"`
 	ProtocolMap map[string]string `json:"listener_security_protocol_map"`
-	Features    map[string]any    `json:"features"`
+
+	Features map[string]json.RawMessage `json:"features"`
 }
 
 func encodeBroker(b Broker, now time.Time) ([]byte, error) {
 	j := brokerJSON{
 		Version: 5, JMXPort: b.JMXPort, Timestamp: strconv.FormatInt(now.UnixMilli(), 10), Port: -1,
-		ProtocolMap: map[string]string{}, Features: map[string]any{},
+		ProtocolMap: map[string]string{}, Features: map[string]json.RawMessage{},
+	}
+	for name, v := range b.Features {
+		raw, err := json.Marshal(v)
+		if err != nil {
+			return nil, err
+		}
+		j.Features[name] = raw
 	}
 	for _, e := range b.Endpoints {
 		j.Endpoints = append(j.Endpoints, fmt.Sprintf("%s://%s:%d", strings.ToUpper(e.Listener), bracket(e.Host), e.Port))
@@ -104,6 +120,17 @@ func decodeBroker(id int32, data []byte) (Broker, error) {
 			e.SecurityProtocol = p
 		}
 		b.Endpoints = append(b.Endpoints, e)
+	}
+	for name, raw := range j.Features {
+		var v FeatureRange
+		// What cannot be read is a feature that the broker does not have: no reason to do without the broker.
+		if json.Unmarshal(raw, &v) != nil || v.Min < 0 || v.Max < v.Min {
+			continue
+		}
+		if b.Features == nil {
+			b.Features = map[string]FeatureRange{}
+		}
+		b.Features[name] = v
 	}
 	if len(j.Endpoints) == 0 && j.Host != nil {
 		b.Endpoints = []Endpoint{{Listener: "PLAINTEXT", SecurityProtocol: "PLAINTEXT", Host: *j.Host, Port: j.Port}}
@@ -246,4 +273,44 @@ func (c *Client) Brokers(ctx context.Context) ([]Broker, error) {
 	}
 	slices.SortFunc(bs, func(a, b Broker) int { return int(a.ID - b.ID) })
 	return bs, nil
+}
+
+// WatchBrokers is WatchChildren for the registrations; Brokers and Registrations arm it.
+func (c *Client) WatchBrokers(fn func()) (stop func()) { return c.WatchChildren(idsPath, fn) }
+
+// Registrations is Brokers with the version of their list: the zxid of the last registration
+// that came or went. What is returned is the whole of that version.
+func (c *Client) Registrations(ctx context.Context) ([]Broker, int64, error) {
+	for {
+		l, err := c.children(ctx, idsPath)
+		if err != nil {
+			return nil, 0, err
+		}
+		bs, whole, err := c.registrations(ctx, l)
+		if err != nil || whole {
+			return bs, l.stat.Pzxid, err
+		}
+	}
+}
+
+// registrations reads those listed; whole is false if one has gone or was made anew since.
+func (c *Client) registrations(ctx context.Context, l childList) (bs []Broker, whole bool, err error) {
+	for _, n := range l.names {
+		id, err := strconv.ParseInt(n, 10, 32)
+		if err != nil {
+			continue
+		}
+		b, err := c.Broker(ctx, int32(id))
+		switch {
+		case errors.Is(err, ErrNoNode):
+			return nil, false, nil
+		case err != nil:
+			return nil, false, err
+		case b.Epoch > l.stat.Pzxid:
+			return nil, false, nil
+		}
+		bs = append(bs, b)
+	}
+	slices.SortFunc(bs, func(a, b Broker) int { return int(a.ID - b.ID) })
+	return bs, true, nil
 }

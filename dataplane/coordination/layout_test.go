@@ -8,6 +8,7 @@ import (
 	"maps"
 	"reflect"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -35,6 +36,23 @@ func TestBrokerJSONIsKafkas(t *testing.T) {
 	must(t, err)
 	if !reflect.DeepEqual(back, b) {
 		t.Errorf("got %+v", back)
+	}
+	b.Features = map[string]FeatureRange{"transaction.version": {0, 2}}
+	data, err = encodeBroker(b, time.UnixMilli(1700000000000))
+	must(t, err)
+	if want := strings.Replace(want, `"features":{}`, `"features":{"transaction.version":{"min_version":0,"max_version":2}}`, 1); string(data) != want {
+		t.Errorf("got  %s\nwant %s", data, want)
+	}
+	back, err = decodeBroker(3, data)
+	must(t, err)
+	if !reflect.DeepEqual(back, b) {
+		t.Errorf("got %+v", back)
+	}
+	strange := strings.Replace(string(data), `"features":{`, `"features":{"a":"b","c":{"min_version":3,"max_version":1},"d":null,"e":{"min_version":70000},`, 1)
+	back, err = decodeBroker(3, []byte(strange))
+	must(t, err)
+	if len(back.Features) != 2 || back.Features["transaction.version"] != (FeatureRange{0, 2}) || back.Features["d"] != (FeatureRange{}) {
+		t.Errorf("got %+v", back.Features)
 	}
 	// As Kafka 3.9 writes it.
 	kafka := `{"features":{},"listener_security_protocol_map":{"PLAINTEXT":"PLAINTEXT"},"endpoints":["PLAINTEXT://h:9092"],"jmx_port":-1,"port":9092,"host":"h","version":5,"timestamp":"1"}`

@@ -26,7 +26,7 @@ type Loader[E comparable] interface {
 	Entities() (entities map[string]E, unreadable int)
 }
 
-// Config says what is kept in the partitions. All fields are required.
+// Config says what is kept in the partitions. All fields but Settle are required.
 type Config[E comparable] struct {
 	What   string // for the log: "groups"
 	Log    Log
@@ -34,6 +34,12 @@ type Config[E comparable] struct {
 
 	// NewLoader begins the reading of a partition for the shard.
 	NewLoader func(*Shard[E]) Loader[E]
+	// Settle, if set, is called when the partition has been read, and returns when all
+	// that was read is committed. A new leader's log may end above the high watermark, and
+	// what stands there is lost if this leader fails as well: an entity whose acts cannot
+	// be taken back must not act upon it before. An error has the partition read again;
+	// gone says that the answer does not matter any more.
+	Settle func(partition int32, gone func() bool) error
 	// Resume is called with each entity that was loaded, once others can find it.
 	Resume func(E)
 	// Lose is called with each entity of a partition that is not led any more.
@@ -87,18 +93,19 @@ func (ps *Partitions[E]) Close() {
 // Stopping is closed when Close begins.
 func (ps *Partitions[E]) Stopping() <-chan struct{} { return ps.stop }
 
-// Spawn runs f on a goroutine that Close waits for; not at all after Close.
-func (ps *Partitions[E]) Spawn(f func()) {
+// Spawn runs f on a goroutine that Close waits for; not at all, and says so, after Close.
+func (ps *Partitions[E]) Spawn(f func()) (started bool) {
 	ps.mu.RLock()
 	defer ps.mu.RUnlock()
 	if ps.closed {
-		return
+		return false
 	}
 	ps.wg.Add(1)
 	go func() {
 		defer ps.wg.Done()
 		f()
 	}()
+	return true
 }
 
 // Of is the partition that keeps the entity; -1 while the topic does not exist.
@@ -238,6 +245,9 @@ func (ps *Partitions[E]) load(sh, prev *Shard[E]) {
 			l.Add(x)
 			return nil
 		})
+		if err == nil && ps.cfg.Settle != nil {
+			err = ps.cfg.Settle(sh.partition, sh.gone.Load)
+		}
 		if sh.gone.Load() {
 			return
 		}

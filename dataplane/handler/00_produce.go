@@ -13,59 +13,63 @@ import (
 	"penstock/dataplane/recordbatch"
 )
 
-// Produce (key 0), versions 3 to 11.
+// Produce (key 0), versions 3 to 13.
 //
 // Each partition's batch is checked and appended by itself; one's failure is
 // not the others'. acks=0 has no reply: an error closes the connection, which
 // is all that such a client can notice. The whole request is charged to the
 // byte quota; the reply goes out at once and the connection is muted after it
-// (KIP-219). From v10 the reply names the current leader (KIP-951).
+// (KIP-219). From v10 the reply names the current leader (KIP-951), from v13 topics go by
+// their ids (KIP-516).
 //
-// Transactions are not served yet: there is no coordinator that could say whether
-// a partition belongs to a transaction, so each transactional batch is answered as
-// one that was not added (INVALID_TXN_STATE). As in Kafka the right to the
-// transactional id is asked for first, and only where there is such a batch.
+// Where there is a transactional batch, the request names its transactional id, to which
+// the caller must have the right. The first batch of a transaction in a partition makes its leader
+// ask the transaction coordinator (KIP-890), see verifyTransaction; from v12 the partition
+// is thereby added to the transaction.
 func (h *Handler) produce(r *listener.Request) {
 	req := r.Body.(*kmsg.ProduceRequest)
 	x := newProducing(h, r, req)
 	r.AddThrottle(h.Quotas.Produce(User(r.Conn), r.ClientID, r.Size))
 	r.Exempt = req.Acks == 0
 
+	inTxn := anyTransactional(req)
 	var bad error
 	switch {
 	case req.Acks < -1 || req.Acks > 1:
 		bad = kerr.InvalidRequiredAcks
-	case req.TransactionID != nil && anyTransactional(req) &&
-		!h.authorize(r, kmsg.ACLOperationWrite, kmsg.ACLResourceTypeTransactionalId, *req.TransactionID):
+	case inTxn && (req.TransactionID == nil || !h.authorize(r, kmsg.ACLOperationWrite, kmsg.ACLResourceTypeTransactionalId, *req.TransactionID)):
 		bad = kerr.TransactionalIDAuthorizationFailed
 	}
 	resp := &x.resp
 	resp.Topics = protocol.Again(resp.Topics, len(req.Topics))
 	for i := range req.Topics {
 		t, rt := &req.Topics[i], &resp.Topics[i]
-		rt.Topic = t.Topic
+		rt.Topic, rt.TopicID = t.Topic, t.TopicID
 		rt.Partitions = protocol.Again(rt.Partitions, len(t.Partitions))
 		x.size += len(t.Partitions)
-		err := bad
-		if err == nil && !h.authorize(r, kmsg.ACLOperationWrite, kmsg.ACLResourceTypeTopic, t.Topic) {
+		err, topic, id := bad, t.Topic, protocol.UUID{}
+		if req.Version >= 13 {
+			var ok bool
+			if topic, ok = h.Metadata.Image().TopicName(t.TopicID); !ok && err == nil {
+				err = kerr.UnknownTopicID
+			}
+			id = t.TopicID
+		}
+		if err == nil && !h.authorize(r, kmsg.ACLOperationWrite, kmsg.ACLResourceTypeTopic, topic) {
 			err = kerr.TopicAuthorizationFailed
 		}
 		// Brokers may write to internal topics: usage goes to its leader this way.
-		internal := err == nil && protocol.InternalTopic(t.Topic) && h.authorizeCluster(r, kmsg.ACLOperationClusterAction)
+		internal := err == nil && protocol.InternalTopic(topic) && h.authorizeCluster(r, kmsg.ACLOperationClusterAction)
 		for j := range t.Partitions {
 			p, rp := &t.Partitions[j], &rt.Partitions[j]
 			*rp = kmsg.NewProduceResponseTopicPartition()
 			rp.Partition, rp.BaseOffset, rp.LogAppendTime, rp.LogStartOffset = p.Partition, -1, -1, -1
-			err := err
-			if err == nil && transactional(p.Records) {
-				err = kerr.InvalidTxnState
-			}
 			if err != nil {
 				rp.ErrorCode, x.failed = code(err), true
 				continue
 			}
 			x.entries = append(x.entries, partition.AppendEntry{
-				TP: partition.TopicPartition{Topic: t.Topic, Partition: p.Partition}, Records: p.Records, Internal: internal,
+				TP: partition.TopicPartition{Topic: topic, Partition: p.Partition}, TopicID: id, Records: p.Records, Internal: internal,
 			})
 			x.answers = append(x.answers, rp)
 		}
@@ -73,6 +77,9 @@ func (h *Handler) produce(r *listener.Request) {
 	if len(x.entries) == 0 {
 		x.done(nil)
 		return
+	}
+	if inTxn {
+		x.verifyTransaction(*req.TransactionID)
 	}
 	h.Partitions.Append(partition.AppendRequest{
 		Acks: req.Acks, Timeout: time.Duration(req.TimeoutMillis) * time.Millisecond,

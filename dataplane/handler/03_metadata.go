@@ -185,7 +185,7 @@ func (h *Handler) autoCreate(r *listener.Request, req *kmsg.MetadataRequest) {
 		if !h.authorize(r, kmsg.ACLOperationDescribe, kmsg.ACLResourceTypeTopic, name) {
 			continue
 		}
-		if h.Broker().AutoCreateTopics && h.mayTouch(r, name) && name != protocol.TransactionsTopic &&
+		if h.Broker().AutoCreateTopics && h.mayTouch(r, name) &&
 			(h.authorizeCluster(r, kmsg.ACLOperationCreate) || h.authorize(r, kmsg.ACLOperationCreate, kmsg.ACLResourceTypeTopic, name)) {
 			missing = append(missing, name)
 		}

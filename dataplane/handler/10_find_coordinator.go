@@ -1,7 +1,6 @@
 package handler
 
 import (
-	"context"
 	"errors"
 
 	"github.com/twmb/franz-go/pkg/kerr"
@@ -13,10 +12,10 @@ import (
 
 // FindCoordinator (key 10), versions 0 to 6, several keys from v4 (KIP-699).
 //
-// The coordinator of a group is the leader of its partition of
-// __consumer_offsets, which is made on first use. Transactions (key type 1) are
-// not served yet; the answer says so instead of sending the client round and
-// round.
+// The coordinator of a group (key type 0) is the leader of its partition of
+// __consumer_offsets, that of a transactional id (1) the leader of its partition of
+// __transaction_state; each topic is made on first use. Needs Describe on the group or the
+// transactional id.
 func (h *Handler) findCoordinator(r *listener.Request) {
 	req := r.Body.(*kmsg.FindCoordinatorRequest)
 	resp := req.ResponseKind().(*kmsg.FindCoordinatorResponse)
@@ -40,22 +39,26 @@ func (h *Handler) coordinator(r *listener.Request, kind int8, key string) kmsg.F
 		c.ErrorCode, c.ErrorMessage = code(err), text(err)
 		return c
 	}
-	if kind != 0 {
+	var topic string
+	var partitionOf func(string) int32
+	switch kind {
+	case 0:
+		if !h.authorize(r, kmsg.ACLOperationDescribe, kmsg.ACLResourceTypeGroup, key) {
+			return fail(kerr.GroupAuthorizationFailed)
+		}
+		topic, partitionOf = protocol.OffsetsTopic, h.Groups.PartitionOf
+	case 1:
+		if !h.authorize(r, kmsg.ACLOperationDescribe, kmsg.ACLResourceTypeTransactionalId, key) {
+			return fail(kerr.TransactionalIDAuthorizationFailed)
+		}
+		topic, partitionOf = protocol.TransactionsTopic, h.Transactions.PartitionOf
+	default:
 		return fail(kerr.InvalidRequest)
 	}
-	if !h.authorize(r, kmsg.ACLOperationDescribe, kmsg.ACLResourceTypeGroup, key) {
-		return fail(kerr.GroupAuthorizationFailed)
+	if err := h.ensureInternal(topic); err != nil {
+		return fail(errors.Join(kerr.CoordinatorNotAvailable, err))
 	}
-	h.awaitFirstImage()
-	if h.Metadata.Image().Topic(protocol.OffsetsTopic) == nil {
-		ctx, cancel := context.WithTimeout(h.ctx, autoCreateWait)
-		defer cancel()
-		if err := h.EnsureTopic(ctx, protocol.OffsetsTopic); err != nil {
-			h.Logger.Warn("the offsets topic could not be made", "error", err)
-			return fail(errors.Join(kerr.CoordinatorNotAvailable, err))
-		}
-	}
-	e, id, ok := h.Metadata.Image().LeaderEndpoint(protocol.OffsetsTopic, h.Groups.PartitionOf(key), r.Conn.Listener())
+	e, id, ok := h.Metadata.Image().LeaderEndpoint(topic, partitionOf(key), r.Conn.Listener())
 	if !ok {
 		return fail(kerr.CoordinatorNotAvailable)
 	}

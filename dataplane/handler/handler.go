@@ -25,20 +25,23 @@ import (
 	"penstock/dataplane/metadata"
 	"penstock/dataplane/partition"
 	"penstock/dataplane/protocol"
+	"penstock/dataplane/txn"
+	"penstock/dataplane/txnverify"
 )
 
-// Deps is the world of a Handler. All fields but ACLs, SASL, Fetched, Logger and
-// LogLevel are required.
+// Deps is the world of a Handler. All fields but ACLs, SASL, Features,
+// EndGroupTransaction, Fetched, Logger and LogLevel are required.
 type Deps struct {
-	BrokerID   int32
-	Broker     func() *config.Broker // as it is now
-	Partitions *partition.Manager
-	Metadata   *metadata.Cache
-	Groups     *group.Coordinator
-	Sessions   *fetchsession.Cache
-	Controller *controller.Controller
-	Quotas     *admission.Quotas
-	Store      Store
+	BrokerID     int32
+	Broker       func() *config.Broker // as it is now
+	Partitions   *partition.Manager
+	Metadata     *metadata.Cache
+	Groups       *group.Coordinator
+	Transactions *txn.Coordinator
+	Sessions     *fetchsession.Cache
+	Controller   *controller.Controller
+	Quotas       *admission.Quotas
+	Store        Store
 
 	// ACLs decides who may do what; nil allows everything.
 	ACLs *auth.Authorizer
@@ -50,10 +53,16 @@ type Deps struct {
 	EnsureTopic func(ctx context.Context, topic string) error
 	// NextProducerID hands out a producer id that no broker ever gave before.
 	NextProducerID func(ctx context.Context) (int64, error)
-	// VerifyTransaction asks the transaction's coordinator whether these partitions are
-	// part of the producer's transaction, or has them added; done gets an error for each,
-	// nil where they are (KIP-890).
-	VerifyTransaction func(txnID string, p coordinator.Producer, tps []protocol.TopicPartition, add bool, done func(errs []error))
+	// Features are in force in the whole cluster; nil: none is.
+	Features func() metadata.Features
+	// VerifyTransaction and VerifyBatches have the coordinator of a transactional id asked whether
+	// partitions that are led here are in the producer's transaction, or have it add them; see
+	// txnverify.Verifier.
+	VerifyTransaction func(txnID string, p coordinator.Producer, tps []protocol.TopicPartition, add bool, done func([]error))
+	VerifyBatches     func(txnID string, p coordinator.Producer, batches []txnverify.Batch, add bool, done func([]error))
+	// EndGroupTransaction tells the group coordinator that the marker of a producer's transaction
+	// is committed in a partition of __consumer_offsets. It must not block.
+	EndGroupTransaction func(partition int32, producerID int64, committed bool)
 	// Fetched meters the record bytes that a consumer has been sent.
 	Fetched func(principal string, bytes, records int64)
 	// SendAway gives a client that wanted to produce or to fetch the reply that this
@@ -126,12 +135,12 @@ func New(ctx context.Context, d Deps) *Handler {
 		13: h.leaveGroup, 14: h.syncGroup, 15: h.describeGroups, 16: h.listGroups,
 		17: h.saslHandshake, 18: h.apiVersions, 19: h.createTopics, 20: h.deleteTopics,
 		21: h.deleteRecords, 22: h.initProducerID, 23: h.offsetForLeaderEpoch,
-		28: h.txnOffsetCommit,
+		24: h.addPartitionsToTxn, 25: h.addOffsetsToTxn, 26: h.endTxn, 27: h.writeTxnMarkers, 28: h.txnOffsetCommit,
 		29: h.describeACLs, 30: h.createACLs, 31: h.deleteACLs,
 		32: h.describeConfigs, 33: h.alterConfigs, 34: h.alterReplicaLogDirs, 35: h.describeLogDirs, 36: h.saslAuthenticate, 37: h.createPartitions,
 		42: h.deleteGroups, 43: h.electLeaders, 44: h.incrementalAlterConfigs, 45: h.alterPartitionReassignments, 46: h.listPartitionReassignments, 47: h.offsetDelete,
 		48: h.describeClientQuotas, 49: h.alterClientQuotas,
-		56: h.alterPartition, 60: h.describeCluster, 67: h.allocateProducerIDs, 75: h.describeTopicPartitions,
+		56: h.alterPartition, 60: h.describeCluster, 61: h.describeProducers, 65: h.describeTransactions, 66: h.listTransactions, 67: h.allocateProducerIDs, 75: h.describeTopicPartitions,
 	}
 	return h
 }

@@ -60,6 +60,9 @@ func (x *producing) reply(results []partition.AppendResult) {
 	named := 0
 	for i := range results {
 		a := &results[i]
+		if r.Version >= 13 && errors.Is(a.Err, kerr.InconsistentTopicID) {
+			a.Err = kerr.UnknownTopicID
+		}
 		named += answerAppend(x.answers[i], a, maxErrorRecords-named)
 		x.failed = x.failed || a.Err != nil
 		if a.Leader >= 0 && a.Err != nil && r.Version >= 10 {

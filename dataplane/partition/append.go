@@ -30,6 +30,12 @@ func (m *Manager) Append(req AppendRequest, done func([]AppendResult)) {
 			continue
 		}
 		p := m.Partition(e.TP)
+		if e.Refused != nil {
+			if r.Err = e.Refused; p != nil && errors.Is(r.Err, kerr.NotLeaderForPartition) {
+				r.Leader, r.LeaderEpoch = p.Leader()
+			}
+			continue
+		}
 		if p == nil {
 			r.Err = m.absent(e.TP)
 			continue

@@ -124,7 +124,7 @@ func (p *Partition) appendLeader(req *AppendRequest, e *AppendEntry, res *Append
 			LeaderEpoch: epoch, Bytes: len(batch), Records: vi.Records, Internal: e.Internal,
 		})
 	}
-	info, err := p.log().AppendLeader(batch, epoch)
+	info, err := p.log().AppendLeaderMarker(batch, epoch, e.TransactionVersion)
 	if err != nil || info.Duplicate {
 		if f := p.m.cfg.Hooks.OnTruncate; f != nil {
 			f(p.tp, base)

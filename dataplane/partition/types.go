@@ -212,6 +212,11 @@ type AppendEntry struct {
 	Records []byte
 	// Internal allows control batches and internal topics.
 	Internal bool
+	// TransactionVersion is, of a marker, the version of its transaction: 2 and later
+	// bump the producer's epoch with each (KIP-890). 0 stands for both before.
+	TransactionVersion int8
+	// Refused answers the entry instead of an append, if the caller has found a reason.
+	Refused error
 }
 
 // AppendResult answers one entry.

@@ -8,12 +8,11 @@ const (
 // table is the one place that says what this broker serves. Its limits are wide
 // for honest clients (an OffsetCommit of 16 MiB names some 300,000 partitions);
 // what keeps memory bounded is Measure. A range ends where the next version's
-// behaviour is missing: Produce 12 and Fetch 18 need the second generation of
-// transactions and topic ids on produce.
+// behaviour is missing: Fetch 18 tells followers' high watermarks (KIP-1166).
 //
 // Array elements take the size of kmsg's structs; a test compares.
 var table = []*API{
-	{Key: 0, Name: "Produce", Min: 3, Max: 11, AdvertisedMin: 0, FlexibleFrom: 9, Flags: Pipelined | KeepsFrame, MaxMemory: 32 * mib,
+	{Key: 0, Name: "Produce", Min: 3, Max: 13, AdvertisedMin: 0, FlexibleFrom: 9, Flags: Pipelined | KeepsFrame, MaxMemory: 32 * mib,
 		shape: mustShape("3+(S)hi[64:0-12(s)13+(u)[40:iYt]t]t")},
 	{Key: 1, Name: "Fetch", Min: 4, Max: 17, AdvertisedMin: 4, FlexibleFrom: 12, MaxFrame: 16 * mib, MaxMemory: 64 * mib, Factor: 4,
 		shape: mustShape("0-14(i)ii3+(i)4+(b)7+(i)7+(i)[64:0-12(s)13+(u)[72:i9+(i)l12+(i)5+(l)it]t]7+([64:7-12(s)13+(u)[4:i]t])11+(s)t")},
@@ -61,6 +60,14 @@ var table = []*API{
 		shape: mustShape("Si3+(l)3+(h)t")},
 	{Key: 23, Name: "OffsetForLeaderEpoch", Min: 2, Max: 4, AdvertisedMin: 2, FlexibleFrom: 4, MaxFrame: 16 * mib, MaxMemory: 64 * mib, Factor: 4,
 		shape: mustShape("3+(i)[48:s[24:i2+(i)it]t]t")},
+	{Key: 24, Name: "AddPartitionsToTxn", Min: 0, Max: 5, AdvertisedMin: 0, FlexibleFrom: 3, MaxFrame: 16 * mib, MaxMemory: 64 * mib, Factor: 4,
+		shape: mustShape("0-3(slh[48:s[4:i]t])4+([64:slhb[48:s[4:i]t]t])t")},
+	{Key: 25, Name: "AddOffsetsToTxn", Min: 0, Max: 4, AdvertisedMin: 0, FlexibleFrom: 3, MaxFrame: 64 * kib, MaxMemory: 256 * kib, Factor: 4,
+		shape: mustShape("slhst")},
+	{Key: 26, Name: "EndTxn", Min: 0, Max: 5, AdvertisedMin: 0, FlexibleFrom: 3, MaxFrame: 64 * kib, MaxMemory: 256 * kib, Factor: 4,
+		shape: mustShape("slhbt")},
+	{Key: 27, Name: "WriteTxnMarkers", Min: 0, Max: 2, AdvertisedMin: 0, FlexibleFrom: 1, Flags: InterBroker, MaxFrame: 16 * mib, MaxMemory: 64 * mib, Factor: 4,
+		shape: mustShape("[80:lhb[48:s[4:i]t]i2+(b)t]t")},
 	{Key: 28, Name: "TxnOffsetCommit", Min: 0, Max: 5, AdvertisedMin: 0, FlexibleFrom: 3, Flags: Pipelined, MaxFrame: 16 * mib, MaxMemory: 64 * mib, Factor: 4,
 		shape: mustShape("sslh3+(i)3+(s)3+(S)[64:0-5(s)6+(u)[40:il2+(i)St]t]t")},
 	{Key: 29, Name: "DescribeAcls", Min: 1, Max: 3, AdvertisedMin: 1, FlexibleFrom: 2, MaxFrame: mib, MaxMemory: 16 * mib, Factor: 4,
@@ -101,6 +108,12 @@ var table = []*API{
 		shape: mustShape("il[64:0-1(s)2+(u)[72:ii0-2([4:i])3+([24:ilt])1+(b)it]t]t")},
 	{Key: 60, Name: "DescribeCluster", Min: 0, Max: 2, AdvertisedMin: 0, FlexibleFrom: 0, MaxFrame: 4 * kib, MaxMemory: 256 * kib, Factor: 4,
 		shape: mustShape("b1+(b)2+(b)t")},
+	{Key: 61, Name: "DescribeProducers", Min: 0, Max: 0, AdvertisedMin: 0, FlexibleFrom: 0, MaxFrame: 4 * mib, MaxMemory: 16 * mib, Factor: 4,
+		shape: mustShape("[48:s[4:i]t]t")},
+	{Key: 65, Name: "DescribeTransactions", Min: 0, Max: 0, AdvertisedMin: 0, FlexibleFrom: 0, MaxFrame: mib, MaxMemory: 16 * mib, Factor: 4,
+		shape: mustShape("[16:s]t")},
+	{Key: 66, Name: "ListTransactions", Min: 0, Max: 2, AdvertisedMin: 0, FlexibleFrom: 0, MaxFrame: mib, MaxMemory: 16 * mib, Factor: 4,
+		shape: mustShape("[16:s][8:l]1+(l)2+(S)t")},
 	{Key: 67, Name: "AllocateProducerIds", Min: 0, Max: 0, AdvertisedMin: 0, FlexibleFrom: 0, Flags: InterBroker, MaxFrame: 4 * kib, MaxMemory: 256 * kib, Factor: 4,
 		shape: mustShape("ilt")},
 	{Key: 75, Name: "DescribeTopicPartitions", Min: 0, Max: 0, AdvertisedMin: 0, FlexibleFrom: 0, MaxFrame: 4 * mib, MaxMemory: 16 * mib, Factor: 4,

@@ -52,7 +52,9 @@ func readProduce(r *kmsg.ProduceRequest, version int16, body []byte) error {
 	r.Topics = Again(r.Topics, w.count())
 	for i := range r.Topics {
 		t := &r.Topics[i]
-		if name, _ := w.text(2); t.Topic != string(name) { // does not allocate
+		if version >= 13 {
+			t.Topic, t.TopicID = "", w.uuid()
+		} else if name, _ := w.text(2); t.Topic != string(name) { // does not allocate
 			t.Topic = string(name)
 		}
 		t.Partitions = Again(t.Partitions, w.count())
@@ -126,6 +128,15 @@ func (w *walker) i32() int32 {
 	v := int32(binary.BigEndian.Uint32(w.b))
 	w.b = w.b[4:]
 	return v
+}
+
+func (w *walker) uuid() (id UUID) {
+	if len(w.b) < len(id) {
+		w.bad = true
+		return id
+	}
+	w.b = w.b[copy(id[:], w.b):]
+	return id
 }
 
 // endOfStruct skips the tagged fields that end every struct of a flexible version.

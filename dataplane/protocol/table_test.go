@@ -198,7 +198,7 @@ func TestWhatIsNotServedIsNotAdvertised(t *testing.T) {
 			t.Error("librdkafka compresses only if Produce version 0 is advertised")
 		}
 	}
-	for _, key := range []int16{-1, 24, 61, 999, 1<<15 - 1, -1 << 15} {
+	for _, key := range []int16{-1, 38, 62, 999, 1<<15 - 1, -1 << 15} {
 		if _, _, ok := Supported(key); ok {
 			t.Errorf("key %d is served", key)
 		}

@@ -122,7 +122,7 @@ func startPenstock(ctx context.Context, o options, dir string, brokers int) (_ *
 		if err := os.MkdirAll(home, 0o755); err != nil {
 			return nil, err
 		}
-		text := fmt.Sprintf("broker.id=%[1]d\nlisteners=PLAINTEXT://%[2]s\nadvertised.listeners=PLAINTEXT://%[2]s\nlog.dirs=%[3]s\nzookeeper.connect=%[4]s/bench\noffsets.topic.replication.factor=%[5]d\n",
+		text := fmt.Sprintf("broker.id=%[1]d\nlisteners=PLAINTEXT://%[2]s\nadvertised.listeners=PLAINTEXT://%[2]s\nlog.dirs=%[3]s\nzookeeper.connect=%[4]s/bench\noffsets.topic.replication.factor=%[5]d\ntransaction.state.log.replication.factor=%[5]d\ntransaction.state.log.min.isr=1\n",
 			id, addr, filepath.Join(home, "data"), zk.Addr(), min(brokers, 3))
 		if err := os.WriteFile(propertiesOf(home), []byte(text), 0o600); err != nil {
 			return nil, err
