@@ -10,7 +10,7 @@ VENV        ?= $(HOME)/.cache/penstock-compat
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
 
 .DEFAULT_GOAL := help
-.PHONY: help build deps test-deps run stop test test-race test-crash chaos fuzz bench compat compat-kafka lint fmt generate clean
+.PHONY: help build deps test-deps run stop test test-race test-crash chaos groups fuzz bench compat compat-kafka lint fmt generate clean
 
 help: ## show this
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -62,11 +62,25 @@ test-crash: ## 10,000 seeded power cuts under logs and folders; RUNS=, SEED=
 	CLEAN_CRASH_RUNS=60 $(GO) test -count=1 -timeout 30m ./dataplane/commitlog -run TestCrashAtAnyOperationOfAClean
 
 # SEED=n draws the schedule of an earlier run again. What a failed run leaves is in
-# bin/chaos: history.jsonl and the brokers' logs.
+# bin/chaos: history.jsonl and the brokers' logs. Clocks jump under the plain workload only.
 SECONDS     ?= 60
-chaos: test-deps ## break a cluster for SECONDS= (60, rests not counted) as SEED= says, and check what its clients were told
-	$(GO) test -count=1 -timeout 0 -v ./dataplane/brokertest/chaos -run 'TestChaos$$' \
-		-chaos.clock -chaos.seconds $(SECONDS) -chaos.seed $(patsubst -1,0,$(SEED)) -chaos.keep $(CURDIR)/$(BIN)/chaos $(ARGS)
+WORKLOAD    ?= chaos
+chaos: test-deps ## break a cluster for SECONDS= (60, rests not counted) as SEED= says, and check what its clients were told; WORKLOAD=eos: exactly once
+	$(GO) test -count=1 -timeout 0 -v ./dataplane/brokertest/$(WORKLOAD) -run '^(TestChaos|TestExactlyOnce)$$' $(if $(filter chaos,$(WORKLOAD)),-chaos.clock) \
+		-$(WORKLOAD).seconds $(SECONDS) -$(WORKLOAD).seed $(patsubst -1,0,$(SEED)) -$(WORKLOAD).keep $(CURDIR)/$(BIN)/chaos $(ARGS)
+
+# One protocol after the other, and in the end many small groups on one broker. The
+# members' logs of the last protocol that ran are in bin/groups.
+MEMBERS     ?= 200
+MANY        ?= 2000
+PROTOCOLS   ?= eager cooperative
+groups: test-deps ## MEMBERS= (200) join, leave and die in one group for SECONDS= (60), PROTOCOLS= one after the other; MANY= (2000) groups on one broker
+	for p in $(PROTOCOLS); do rm -rf $(BIN)/groups; \
+		$(GO) test -count=1 -timeout 0 -v ./dataplane/brokertest/groups -run 'TestGroups$$' -groups.length $(SECONDS)s -groups.seed $(patsubst -1,0,$(SEED)) \
+			-groups.members $(MEMBERS) -groups.protocols $$p -groups.session 10s -groups.workers 8 -groups.round 60s -groups.pace 500ms -groups.commit 2s \
+			-groups.keep $(CURDIR)/$(BIN)/groups $(ARGS) || exit 1; \
+	done
+	$(GO) test -count=1 -timeout 0 -v ./dataplane/brokertest/groups -run 'TestManyGroups$$' -groups.many $(MANY)
 
 # One after the other, each on one CPU: a line each, and what it found if it did.
 fuzz: ## every fuzz target of the data plane, FUZZTIME each (1m)
@@ -90,7 +104,7 @@ compat: deps ## other makes' clients against the service: needs kcat, Python's v
 	PYTHON=$(VENV)/bin/python $(GO) test -count=1 -timeout 20m -tags compat -v -run TestCompat ./controlplane/dev/devtest
 
 compat-kafka: deps ## Apache Kafka: the black-box suite against it, its tools over our logs, folders carried both ways, mixed clusters: needs Java 17 and Maven
-	$(GO) test -count=1 -timeout 20m -tags compat -v -run 'TestBlackBoxOfApacheKafka|TestKafkaReadsOurLogs|TestCarried|TestRetriesAfter|TestMixed' ./dataplane/brokertest
+	$(GO) test -count=1 -timeout 20m -tags compat -v -run 'TestBlackBoxOfApacheKafka|TestKafkaReadsOurLogs|TestCarried|TestRetriesAfter|TestMixed|TestExactlyOnceOfApacheKafka' ./dataplane/brokertest ./dataplane/brokertest/eos
 
 lint: ## go vet and staticcheck
 	$(GO) vet ./...

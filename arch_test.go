@@ -32,7 +32,7 @@ var layers = []struct {
 	{"words both planes share; standard library only", []string{"tenants"}},
 	{"what the operating system says of processes and ports, the same for both planes", []string{"internal/process", "internal/ports"}},
 	{"the usage record crosses from brokers to billing", []string{"tenants/usage", "controlplane/audit"}},
-	{"leaves of the data plane: files, wire, settings, metrics", []string{"dataplane/vfs", "dataplane/protocol", "dataplane/config", "dataplane/telemetry", "dataplane/coordination/zksession"}},
+	{"leaves of the data plane: files, wire, settings, metrics", []string{"dataplane/vfs", "dataplane/protocol", "dataplane/config", "dataplane/telemetry", "dataplane/coordination/zksession", "dataplane/planted"}},
 	{"one mechanism each, ignorant of Kafka's roles", []string{"dataplane/recordbatch", "dataplane/purgatory", "dataplane/coordination", "dataplane/supervise"}},
 	{"state of one kind", []string{"dataplane/commitlog", "dataplane/metadata", "dataplane/auth", "dataplane/admission", "dataplane/peer", "dataplane/listener", "dataplane/fetchsession", "dataplane/coordinator"}},
 	{"one replica's rules", []string{"dataplane/partition"}},

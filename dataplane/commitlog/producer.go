@@ -3,11 +3,13 @@ package commitlog
 import (
 	"cmp"
 	"fmt"
+	"math/rand/v2"
 	"slices"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kerr"
 
+	"penstock/dataplane/planted"
 	"penstock/dataplane/recordbatch"
 )
 
@@ -70,6 +72,12 @@ func (ps *producers) check(b recordbatch.Batch) error {
 	p := ps.byID[b.ProducerID()]
 	if p == nil {
 		return nil // unknown or expired: any sequence may start
+	}
+	if planted.Bug == planted.AnySequence {
+		if rand.IntN(10) == 0 {
+			return kerr.NotEnoughReplicas
+		}
+		return nil
 	}
 	epoch, first := b.ProducerEpoch(), b.BaseSequence()
 	sequenced := first != recordbatch.NoSequence

@@ -40,7 +40,7 @@ func (g *group) heartbeat(req *kmsg.HeartbeatRequest) *kerr.Error {
 		return kerr.UnknownMemberID
 	}
 	g.keepAlive(m)
-	if g.state == statePreparing {
+	if g.state == statePreparing || planted == "restless" {
 		return kerr.RebalanceInProgress
 	}
 	return nil

@@ -58,7 +58,8 @@ func (g *group) initialDelayOver(fx *effects) {
 // tryCompleteJoin ends the preparation if everybody is here and no id that was
 // given out is still to come back.
 func (g *group) tryCompleteJoin(fx *effects) {
-	if g.state == statePreparing && !g.initialDelay && g.waiting == len(g.order) && len(g.pending) == 0 {
+	all := g.waiting == len(g.order) && len(g.pending) == 0 || planted == "no waiting" && g.waiting > 0
+	if g.state == statePreparing && !g.initialDelay && all {
 		g.completeJoin(fx)
 	}
 }

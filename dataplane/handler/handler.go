@@ -30,7 +30,7 @@ import (
 )
 
 // Deps is the world of a Handler. All fields but ACLs, SASL, Features,
-// EndGroupTransaction, Fetched, Logger and LogLevel are required.
+// EndGroupTransaction, Fetched, Parting with SendAway, Logger and LogLevel are required.
 type Deps struct {
 	BrokerID     int32
 	Broker       func() *config.Broker // as it is now
@@ -65,9 +65,11 @@ type Deps struct {
 	EndGroupTransaction func(partition int32, producerID int64, committed bool)
 	// Fetched meters the record bytes that a consumer has been sent.
 	Fetched func(principal string, bytes, records int64)
-	// SendAway gives a client that wanted to produce or to fetch the reply that this
-	// broker does not lead; it may do so later.
-	SendAway func(reply func())
+	// Parting says whether leaders of this broker are moving away just now; nil: never. Who
+	// then wanted to produce to partitions that this broker does not lead, or to fetch from them,
+	// gets his reply by SendAway, which may call it later.
+	Parting  func() bool
+	SendAway func(of []partition.TopicPartition, reply func())
 	// BrokerEpoch is the czxid of this broker's registration, known once
 	// Registered is closed.
 	BrokerEpoch func() int64
@@ -216,6 +218,9 @@ func (h *Handler) within(millis int32) (context.Context, context.CancelFunc) {
 	}
 	return context.WithTimeout(h.ctx, d)
 }
+
+// parting says whether an answer is to be looked at for partitions that are led elsewhere.
+func (h *Handler) parting() bool { return h.Parting != nil && h.Parting() }
 
 // text is an error's message for a reply, nil for none.
 func text(err error) *string { return protocol.Message(err) }

@@ -8,6 +8,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"penstock/dataplane/commitlog"
+	"penstock/dataplane/planted"
 	"penstock/dataplane/recordbatch"
 )
 
@@ -20,6 +21,12 @@ func (p *Partition) follow(s *kmsg.LeaderAndISRRequestTopicPartition) {
 	p.append.Lock()
 	p.state.Lock()
 	p.version.Add(1)
+	ended := false
+	if p.role == leader && s.Leader >= 0 {
+		p.setHanding(true)
+	} else if s.Leader < 0 {
+		ended = p.setHanding(false) // there is nobody to wait for
+	}
 	p.role = follower
 	p.leaderID = s.Leader
 	p.assign(s)
@@ -27,6 +34,9 @@ func (p *Partition) follow(s *kmsg.LeaderAndISRRequestTopicPartition) {
 	p.end = p.log().EndOffset()
 	p.state.Unlock()
 	p.append.Unlock()
+	if ended {
+		p.m.handovers.Check(p)
+	}
 	p.m.produces.Check(p)
 	p.m.fetches.Check(p)
 }
@@ -220,7 +230,7 @@ func (p *Partition) truncate(leaderEpoch int32, to func() int64) error {
 		return err
 	}
 	offset := max(to(), p.log().StartOffset())
-	if planted == "no truncation" {
+	if planted.Bug == planted.NoTruncation {
 		offset = p.log().EndOffset()
 	}
 	cut := offset < p.log().EndOffset()

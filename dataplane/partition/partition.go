@@ -11,6 +11,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kerr"
 
 	"penstock/dataplane/commitlog"
+	"penstock/dataplane/planted"
 	"penstock/dataplane/protocol"
 )
 
@@ -58,6 +59,7 @@ type Partition struct {
 	replicas       []int32
 	isr            []int32 // as committed by the controller
 	change         *isrChange
+	handing        bool // led here until now, see handover.go
 	remotes        []remote
 	end            int64 // log end offset that readers may see
 	hw             int64
@@ -238,7 +240,7 @@ func (p *Partition) advance(now time.Time) bool {
 	}
 	hw := p.end
 	set := p.maximalISR()
-	spare := planted == "early watermark"
+	spare := planted.Bug == planted.EarlyWatermark
 	for i := range p.remotes {
 		r := &p.remotes[i]
 		if r.end >= hw {
@@ -270,6 +272,9 @@ func (p *Partition) setHighWatermark(hw int64) {
 // committed. With state held: so the log is asked after the high watermark was
 // read, and what it says holds for it.
 func (p *Partition) lastStable() int64 {
+	if planted.Bug == planted.StableAtWatermark {
+		return p.hw
+	}
 	return min(p.hw, max(p.log().FirstUnstableOffset(), p.log().StartOffset()))
 }
 
@@ -337,4 +342,5 @@ func (p *Partition) fail(err error) {
 	defer p.state.Unlock()
 	p.version.Add(1)
 	p.failed = err
+	p.setHanding(false)
 }

@@ -51,6 +51,11 @@ const (
 	stringCost   = 16
 )
 
+// maxString is the longest string in bytes, also where the wire has room for more:
+// flexible versions do, but records that are made of what they carry have int16 lengths, in
+// which a longer one would come back as another. Kafka refuses them like this.
+const maxString = 1<<15 - 1
+
 func mustShape(text string) shape {
 	s, rest, err := parseShape(text, 0)
 	if err != nil || rest != "" {
@@ -156,7 +161,7 @@ func (w *walker) walk(s shape) {
 			w.skip(16)
 		case 's', 'S':
 			n := w.length(2)
-			if n < 0 && o.kind == 's' {
+			if n < 0 && o.kind == 's' || n > maxString {
 				w.bad = true
 			}
 			w.skip(n)

@@ -247,7 +247,7 @@ func (b *Broker) LogFile() string { return filepath.Join(b.Dir, "broker.log") }
 // await waits for the first answer.
 func (b *Broker) await(ctx context.Context) error {
 	var last error
-	for time.Since(b.began) < time.Minute {
+	for time.Since(b.began) < 3*time.Minute { // several Javas start at once, maybe beside others
 		if last = Answers(b.Addr); last == nil {
 			b.Started = time.Since(b.began)
 			return nil
@@ -260,7 +260,7 @@ func (b *Broker) await(ctx context.Context) error {
 		case <-time.After(5 * time.Millisecond): // a port has no event to await
 		}
 	}
-	return fmt.Errorf("no answer from Apache Kafka on %s within a minute, see %s: %w", b.Addr, b.LogFile(), last)
+	return fmt.Errorf("no answer from Apache Kafka on %s within three minutes, see %s: %w", b.Addr, b.LogFile(), last)
 }
 
 // Answers connects to a broker of any make and asks for its API versions: a port

@@ -47,3 +47,13 @@ func (b *Broker) Up(ctx context.Context, limit time.Duration) error {
 	defer cancel()
 	return b.await(ctx)
 }
+
+// Ended tells whether the Java process is gone.
+func (b *Broker) Ended() bool {
+	select {
+	case <-b.end:
+		return true
+	default:
+		return false
+	}
+}

@@ -2,12 +2,11 @@ package chaos
 
 import (
 	"io"
-	"path/filepath"
 	"slices"
 	"testing"
 	"time"
 
-	"penstock/dataplane/brokertest"
+	"penstock/dataplane/brokertest/nemesis"
 )
 
 // TestCheckerBites runs clusters that must lose records, and each of them once
@@ -19,24 +18,24 @@ func TestCheckerBites(t *testing.T) {
 	const ms = time.Millisecond
 	// The followers are away, the leader goes on alone, and is gone when they are
 	// back.
-	alone := []Step{
-		{At: 500 * ms, Fault: Kill, A: "1", For: 8000 * ms}, {At: 500 * ms, Fault: Kill, A: "2", For: 8000 * ms},
-		{At: 7500 * ms, Fault: Kill, A: "0", For: 10000 * ms}, {At: 19000 * ms, Fault: Rest},
+	alone := []nemesis.Step{
+		{At: 500 * ms, Fault: nemesis.Kill, A: "1", For: 8000 * ms}, {At: 500 * ms, Fault: nemesis.Kill, A: "2", For: 8000 * ms},
+		{At: 7500 * ms, Fault: nemesis.Kill, A: "0", For: 10000 * ms}, {At: 19000 * ms, Fault: nemesis.Rest},
 	}
 	// The leader is cut off from all but its clients.
-	zombie := []Step{{At: 1000 * ms, Fault: Isolate, A: "0", For: 7000 * ms, Lose: true}, {At: 10000 * ms, Fault: Rest}}
+	zombie := []nemesis.Step{{At: 1000 * ms, Fault: nemesis.Isolate, A: "0", For: 7000 * ms, Lose: true}, {At: 10000 * ms, Fault: nemesis.Rest}}
 	// One follower gets nothing for a while, and is to lead in the end.
-	var behind []Step
+	var behind []nemesis.Step
 	for i, ids := range [][2]string{{"0", "1"}, {"1", "2"}, {"2", "0"}} {
 		at := time.Duration(i)*9000*ms + 1000*ms
-		behind = append(behind, Step{At: at, Fault: Cut, A: ids[0], B: ids[1], For: 2500 * ms, Lose: true},
-			Step{At: at + 1500*ms, Fault: Kill, A: ids[0], For: 3000 * ms}, Step{At: at + 7000*ms, Fault: Rest})
+		behind = append(behind, nemesis.Step{At: at, Fault: nemesis.Cut, A: ids[0], B: ids[1], For: 2500 * ms, Lose: true},
+			nemesis.Step{At: at + 1500*ms, Fault: nemesis.Kill, A: ids[0], For: 3000 * ms}, nemesis.Step{At: at + 7000*ms, Fault: nemesis.Rest})
 	}
 	all := Topic{Name: "all", Acks: "all", Keeps: true, Once: true, Ordered: true}
 	one := Topic{Name: "one", Acks: "1", Keeps: true}
 	for _, test := range []struct {
 		name     string
-		schedule []Step
+		schedule []nemesis.Step
 		topic    Topic
 		config   []string
 		planted  string
@@ -56,7 +55,7 @@ func TestCheckerBites(t *testing.T) {
 				o.Heal = 10 * time.Second
 			}
 			if test.planted != "" {
-				o.Binary = withBugs(t)
+				o.Binary = nemesis.WithBugs(t)
 				t.Setenv("PLANTED_BUG", test.planted)
 			}
 			began := time.Now()
@@ -65,24 +64,9 @@ func TestCheckerBites(t *testing.T) {
 			if test.finds == "" && len(anomalies) > 0 {
 				t.Error("nothing is wrong with this cluster")
 			}
-			if test.finds != "" && !slices.ContainsFunc(anomalies, func(a Anomaly) bool { return a.Kind == test.finds }) {
+			if test.finds != "" && !slices.ContainsFunc(anomalies, func(a nemesis.Anomaly) bool { return a.Kind == test.finds }) {
 				t.Errorf("no anomaly of the kind %q", test.finds)
 			}
 		})
 	}
-}
-
-var buggy string
-
-// withBugs is the broker with the bugs that wait behind a build tag.
-func withBugs(t *testing.T) string {
-	t.Helper()
-	if buggy == "" {
-		path := filepath.Join(filepath.Dir(brokertest.Binary(t)), "penstock-broker-with-bugs")
-		if err := brokertest.Build(path, "-tags", "plantedbug"); err != nil {
-			t.Fatal(err)
-		}
-		buggy = path
-	}
-	return buggy
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"penstock/dataplane/brokertest"
+	"penstock/dataplane/brokertest/nemesis"
 )
 
 var (
@@ -31,22 +32,24 @@ func TestChaos(t *testing.T) {
 	}
 	t.Logf("seed %d", s)
 	var binary string
-	var without []Fault
+	var without []nemesis.Fault
 	if *clock {
 		var err error
-		if binary, err = buildWithClock(t.TempDir()); err != nil {
+		if binary, err = nemesis.BuildWithClock(t.TempDir()); err != nil {
 			t.Fatal(err)
 		}
 	} else {
-		without = append(without, Clock)
+		without = append(without, nemesis.Clock)
 	}
-	schedule := Draw(s, time.Duration(*seconds)*time.Second, *brokers, without...)
+	schedule := nemesis.Draw(s, time.Duration(*seconds)*time.Second, nemesis.Mix{
+		Weights: nemesis.Plain, Roles: []string{"controller", "leader"}, Brokers: *brokers, Without: without,
+	})
 	if *replay != "" {
 		f, err := os.Open(*replay)
 		if err != nil {
 			t.Fatal(err)
 		}
-		schedule, err = ReadSchedule(f)
+		schedule, err = nemesis.ReadSchedule(f)
 		f.Close()
 		if err != nil {
 			t.Fatal(err)

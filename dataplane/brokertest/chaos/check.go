@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"penstock/dataplane/brokertest/nemesis"
 )
 
 // Final is what the healed cluster says when all is over.
@@ -16,47 +18,47 @@ type Final struct {
 
 // Check finds what the whole of a history shows, and returns every anomaly. It
 // is called when readers have read up to the ends.
-func (h *History) Check(f Final) []Anomaly {
+func (h *History) Check(f Final) []nemesis.Anomaly {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for _, at := range h.sorted() {
-		part, topic := h.parts[at], h.topics[at.topic]
-		if end, ok := f.Ends[at.topic][at.partition]; ok { // else it did not heal, which is an anomaly already
+		part, topic := h.parts[at], h.topics[at.Topic]
+		if end, ok := f.Ends[at.Topic][at.Partition]; ok { // else it did not heal, which is an anomaly already
 			h.checkLog(at, part, end)
 		}
 		h.checkWrites(at, part, topic)
 		if topic.Keeps {
 			h.checkLatest(at, part)
 		}
-		h.checkGroup(at, part, f.Group[at.topic][at.partition])
+		h.checkGroup(at, part, f.Group[at.Topic][at.Partition])
 	}
 	for row, c := range h.commits {
 		got, there := f.Commits[row]
 		switch {
 		case c.acked >= 0 && !there:
-			h.anomaly("commit lost", tp{row, 0}, "%d was acknowledged, nothing is there", c.acked)
+			h.anomaly("commit lost", nemesis.TP{Topic: row, Partition: 0}, "%d was acknowledged, nothing is there", c.acked)
 		case there && got < c.acked:
-			h.anomaly("commit back", tp{row, 0}, "%d was acknowledged, %d is there", c.acked, got)
+			h.anomaly("commit back", nemesis.TP{Topic: row, Partition: 0}, "%d was acknowledged, %d is there", c.acked, got)
 		case there && got > c.sent:
-			h.anomaly("commit invented", tp{row, 0}, "%d is there, the last that was sent is %d", got, c.sent)
+			h.anomaly("commit invented", nemesis.TP{Topic: row, Partition: 0}, "%d is there, the last that was sent is %d", got, c.sent)
 		}
 	}
-	return slices.Clone(h.anomalies)
+	return h.Anomalies()
 }
 
-func (h *History) sorted() []tp {
-	var all []tp
+func (h *History) sorted() []nemesis.TP {
+	var all []nemesis.TP
 	for at := range h.parts {
 		all = append(all, at)
 	}
-	slices.SortFunc(all, func(a, b tp) int {
-		return slices.Compare([]string{a.topic, fmt.Sprintf("%09d", a.partition)}, []string{b.topic, fmt.Sprintf("%09d", b.partition)})
+	slices.SortFunc(all, func(a, b nemesis.TP) int {
+		return slices.Compare([]string{a.Topic, fmt.Sprintf("%09d", a.Partition)}, []string{b.Topic, fmt.Sprintf("%09d", b.Partition)})
 	})
 	return all
 }
 
 // checkLog holds what was read against the log's end.
-func (h *History) checkLog(at tp, part *partition, end int64) {
+func (h *History) checkLog(at nemesis.TP, part *partition, end int64) {
 	if part.maxHW > end {
 		h.anomaly("hw back", at, "the watermark has been at %d, the log ends at %d", part.maxHW, end)
 	}
@@ -77,7 +79,7 @@ func (h *History) checkLog(at tp, part *partition, end int64) {
 }
 
 // checkWrites holds what was sent and acknowledged against what was read.
-func (h *History) checkWrites(at tp, part *partition, topic Topic) {
+func (h *History) checkWrites(at nemesis.TP, part *partition, topic Topic) {
 	places := map[int][]int64{} // writer -> by sequence the first offset, -1 for none
 	for w, sent := range part.writes {
 		places[w] = slices.Repeat([]int64{-1}, len(sent))
@@ -139,7 +141,7 @@ func (h *History) whatIsAt(part *partition, offset int64) string {
 // record acknowledged before the question. A leader that does not know yet that
 // it was deposed may lag behind its successors, so only records of epochs up to
 // its own count.
-func (h *History) checkLatest(at tp, part *partition) {
+func (h *History) checkLatest(at nemesis.TP, part *partition) {
 	acks := slices.Clone(part.acks)
 	slices.SortStableFunc(acks, func(a, b ack) int { return int(a.at - b.at) })
 	asked := slices.Clone(part.latest)
@@ -169,7 +171,7 @@ func (h *History) checkLatest(at tp, part *partition) {
 
 // checkGroup says that no record below the group's committed offset was kept
 // from its members.
-func (h *History) checkGroup(at tp, part *partition, committed int64) {
+func (h *History) checkGroup(at nemesis.TP, part *partition, committed int64) {
 	for offset := int64(0); offset < committed; offset++ {
 		if offset >= int64(len(part.delivered)) || !part.delivered[offset] {
 			h.anomaly("skipped", at, "the group has committed %d, no member was given %d", committed, offset)
@@ -190,22 +192,11 @@ func (h *History) GroupCommitted(topic string, p int32, offset int64) {
 }
 
 // Report is for people: the anomalies by kind, and what the run was made of.
-func Report(anomalies []Anomaly, c Counts, took time.Duration) string {
+func Report(anomalies []nemesis.Anomaly, c Counts, took time.Duration) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%v: %d records sent, %d acknowledged, %d given up, %d read, %d delivered to the group, %d commits, %d questions for the end\n",
 		took.Round(time.Second), c.Sent, c.Acked, c.Failed, c.Read, c.Delivered, c.Commits, c.Latest)
 	fmt.Fprintf(&b, "acknowledged with acks=1 or 0 and lost, as is allowed: %d\n", c.Lost)
-	if len(anomalies) == 0 {
-		b.WriteString("no anomaly\n")
-		return b.String()
-	}
-	kinds := map[string]int{}
-	for _, a := range anomalies {
-		kinds[a.Kind]++
-		if kinds[a.Kind] <= 8 {
-			fmt.Fprintf(&b, "%s\n", a)
-		}
-	}
-	fmt.Fprintf(&b, "%d anomalies: %v\n", len(anomalies), kinds)
+	b.WriteString(nemesis.Summary(anomalies))
 	return b.String()
 }

@@ -27,7 +27,7 @@ func TestCheckFindsEachAnomaly(t *testing.T) {
 	}
 	good := func(h *History) Final {
 		send(h, 3, 3)
-		h.Latest(topic, 0, 1, h.now(), 3)
+		h.Latest(topic, 0, 1, h.Now(), 3)
 		h.Read("a", topic, 0, 1, 2, 2, []Record{rec(0, 1, 0), rec(1, 1, 1)})
 		h.Read("a", topic, 0, 1, 3, 3, []Record{rec(2, 1, 2)})
 		h.Read("b", topic, 0, 1, 3, 3, []Record{rec(0, 1, 0), rec(1, 1, 1), rec(2, 1, 2)})
@@ -74,7 +74,7 @@ func TestCheckFindsEachAnomaly(t *testing.T) {
 		"lso":             func(h *History, _ *Final) { h.Read("c", topic, 0, 1, 2, 3, nil) },
 		"unreadable":      func(_ *History, f *Final) { f.Ends[topic][0] = 4 },
 		"read is gone":    func(_ *History, f *Final) { f.Ends[topic][0] = 2 },
-		"stale end":       func(h *History, _ *Final) { h.Latest(topic, 0, 1, h.now()+time.Second, 2) },
+		"stale end":       func(h *History, _ *Final) { h.Latest(topic, 0, 1, h.Now()+time.Second, 2) },
 		"skipped":         func(h *History, f *Final) { f.Group[topic][0] = 4 },
 		"commit back":     func(_ *History, f *Final) { f.Commits["g"] = 3 },
 		"commit lost":     func(_ *History, f *Final) { delete(f.Commits, "g") },
@@ -107,7 +107,7 @@ func TestCheckAllowsWhatIsAllowed(t *testing.T) {
 		h.Acked("all", 0, 2, h.Sent("all", 0, 2), int64(i))
 	}
 	h.Read("a", "all", 0, 4, 2, 2, []Record{{0, 3, 2, 0}, {1, 4, 2, 1}})
-	h.Latest("all", 0, 3, h.now()+time.Second, 1)
+	h.Latest("all", 0, 3, h.Now()+time.Second, 1)
 	f := Final{Ends: map[string]map[int32]int64{"one": {0: 2}, "all": {0: 2}}}
 	if got := h.Check(f); len(got) > 0 {
 		t.Errorf("found %v", got)
@@ -115,35 +115,8 @@ func TestCheckAllowsWhatIsAllowed(t *testing.T) {
 	if h.Counts().Lost != 1 {
 		t.Errorf("%d lost", h.Counts().Lost)
 	}
-	h.Latest("all", 0, 4, h.now()+time.Second, 1)
+	h.Latest("all", 0, 4, h.Now()+time.Second, 1)
 	if got := h.Check(f); len(got) != 1 || got[0].Kind != "stale end" {
 		t.Errorf("found %v", got)
-	}
-}
-
-func TestScheduleIsItsSeeds(t *testing.T) {
-	a, b := Draw(7, time.Minute, 3), Draw(7, time.Minute, 3)
-	if !slices.Equal(a, b) {
-		t.Error("one seed, two schedules")
-	}
-	if slices.Equal(a, Draw(8, time.Minute, 3)) {
-		t.Error("two seeds, one schedule")
-	}
-	if last := a[len(a)-1]; last.Fault != Rest {
-		t.Errorf("it ends with %v", last)
-	}
-	var file strings.Builder
-	h := NewHistory(&file)
-	for _, s := range a {
-		h.Note("schedule", s)
-		h.Note("step", s)
-	}
-	got, err := ReadSchedule(strings.NewReader(file.String()))
-	if err != nil || !slices.Equal(got, a) {
-		t.Errorf("read back: %v, %v", got, err)
-	}
-	without := Draw(7, time.Minute, 3, Kill)
-	if slices.ContainsFunc(without, func(s Step) bool { return s.Fault == Kill }) {
-		t.Error("a fault that is left out is in it")
 	}
 }

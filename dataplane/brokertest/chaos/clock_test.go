@@ -9,6 +9,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"penstock/dataplane/brokertest"
+	"penstock/dataplane/brokertest/nemesis"
 )
 
 // TestClockMoves asks a broker for the time, by a topic of LogAppendTime.
@@ -16,7 +17,7 @@ func TestClockMoves(t *testing.T) {
 	if !*clock && !*bites {
 		t.Skip("without -chaos.clock")
 	}
-	binary, err := buildWithClock(t.TempDir())
+	binary, err := nemesis.BuildWithClock(t.TempDir())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -24,7 +25,7 @@ func TestClockMoves(t *testing.T) {
 	c.CreateTopic("times", 1, 1, "message.timestamp.type=LogAppendTime")
 	cl := c.Client(kgo.DefaultProduceTopic("times"), kgo.ConsumeTopics("times"))
 	for _, by := range []time.Duration{0, 3 * time.Hour, -2 * time.Hour, 0} {
-		if err := setClock(c.Brokers[0], by); err != nil {
+		if err := nemesis.SetClock(c.Brokers[0], by); err != nil {
 			t.Fatal(err)
 		}
 		brokertest.Await(t, 10*time.Second, fmt.Sprint("a clock that is off by ", by), func() error {

@@ -9,6 +9,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"penstock/dataplane/brokertest/nemesis"
 )
 
 // committer commits rising offsets for a group without members. A commit whose
@@ -17,8 +19,8 @@ import (
 type committer struct {
 	h    *History
 	name string
-	tp   tp
-	v    *view
+	at   nemesis.TP
+	v    *nemesis.View
 
 	mu     sync.Mutex
 	groups []string
@@ -26,9 +28,11 @@ type committer struct {
 
 func (c *committer) run(ctx context.Context) {
 	group, coordinator := c.fresh(), int32(-1)
-	for n := int64(0); pause(ctx, 150*time.Millisecond); {
+	for n := int64(0); nemesis.Wait(ctx, 150*time.Millisecond); {
 		if coordinator < 0 {
-			coordinator = findCoordinator(ctx, c.v.cl, group)
+			if id, err := nemesis.Coordinator(ctx, c.v.Client, group, 0); err == nil {
+				coordinator = id
+			}
 			continue
 		}
 		n++
@@ -37,12 +41,12 @@ func (c *committer) run(ctx context.Context) {
 		req := kmsg.NewPtrOffsetCommitRequest()
 		req.Group, req.Generation = group, -1
 		t := kmsg.NewOffsetCommitRequestTopic()
-		t.Topic = c.tp.topic
+		t.Topic = c.at.Topic
 		p := kmsg.NewOffsetCommitRequestTopicPartition()
-		p.Partition, p.Offset = c.tp.partition, n
+		p.Partition, p.Offset = c.at.Partition, n
 		t.Partitions = append(t.Partitions, p)
 		req.Topics = append(req.Topics, t)
-		resp, err := ask[*kmsg.OffsetCommitResponse](ctx, c.v.cl, coordinator, req)
+		resp, err := nemesis.Ask[*kmsg.OffsetCommitResponse](ctx, c.v.Client, coordinator, req)
 		switch {
 		case err != nil:
 			group, coordinator = c.fresh(), -1
@@ -62,31 +66,19 @@ func (c *committer) fresh() string {
 	return group
 }
 
-func findCoordinator(ctx context.Context, cl *kgo.Client, group string) int32 {
-	ctx, cancel := context.WithTimeout(ctx, 3*time.Second)
-	defer cancel()
-	req := kmsg.NewPtrFindCoordinatorRequest()
-	req.CoordinatorKey = group
-	resp, err := req.RequestWith(ctx, cl)
-	if err != nil || resp.ErrorCode != 0 {
-		return -1
-	}
-	return resp.NodeID
-}
-
 // committed asks what a group has committed for a partition; there is false if
 // nothing is.
-func committed(ctx context.Context, cl *kgo.Client, group string, at tp) (offset int64, there bool, err error) {
-	coordinator := findCoordinator(ctx, cl, group)
-	if coordinator < 0 {
-		return 0, false, fmt.Errorf("group %s has no coordinator", group)
+func committed(ctx context.Context, cl *kgo.Client, group string, at nemesis.TP) (offset int64, there bool, err error) {
+	coordinator, err := nemesis.Coordinator(ctx, cl, group, 0)
+	if err != nil {
+		return 0, false, fmt.Errorf("group %s: %w", group, err)
 	}
 	req := kmsg.NewPtrOffsetFetchRequest()
 	req.Group = group
 	t := kmsg.NewOffsetFetchRequestTopic()
-	t.Topic, t.Partitions = at.topic, []int32{at.partition}
+	t.Topic, t.Partitions = at.Topic, []int32{at.Partition}
 	req.Topics = append(req.Topics, t)
-	resp, err := ask[*kmsg.OffsetFetchResponse](ctx, cl, coordinator, req)
+	resp, err := nemesis.Ask[*kmsg.OffsetFetchResponse](ctx, cl, coordinator, req)
 	if err == nil {
 		err = kerr.ErrorForCode(resp.ErrorCode)
 	}

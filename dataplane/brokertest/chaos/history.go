@@ -1,7 +1,6 @@
 package chaos
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -9,6 +8,8 @@ import (
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
+
+	"penstock/dataplane/brokertest/nemesis"
 )
 
 // Topic says what is promised of a topic's records.
@@ -20,30 +21,12 @@ type Topic struct {
 	Ordered bool   `json:"ordered"` // a writer's records are in the order of its sends
 }
 
-// Anomaly is one thing that must not be.
-type Anomaly struct {
-	At        time.Duration `json:"at"`
-	Kind      string        `json:"anomaly"`
-	Topic     string        `json:"topic,omitempty"`
-	Partition int32         `json:"partition"`
-	Detail    string        `json:"detail"`
-}
-
-func (a Anomaly) String() string {
-	return fmt.Sprintf("%8.3fs %-14s %s-%d: %s", a.At.Seconds(), a.Kind, a.Topic, a.Partition, a.Detail)
-}
-
 // Record is what a reader found at an offset.
 type Record struct {
 	Offset int64
 	Epoch  int32 // the leader epoch of its batch
 	Writer int
 	Seq    int
-}
-
-type tp struct {
-	topic     string
-	partition int32
 }
 
 // write is one record that was sent; its place in partition.writes is its
@@ -95,15 +78,13 @@ type commits struct {
 // goroutine. What can be told at once is an anomaly at once; Check finds the
 // rest when all is over.
 type History struct {
-	start time.Time
+	*nemesis.Journal
 
-	mu        sync.Mutex
-	out       *json.Encoder
-	topics    map[string]Topic
-	parts     map[tp]*partition
-	commits   map[string]*commits
-	anomalies []Anomaly
-	counts    Counts
+	mu      sync.Mutex
+	topics  map[string]Topic
+	parts   map[nemesis.TP]*partition
+	commits map[string]*commits
+	counts  Counts
 }
 
 // Counts tell what a run was made of.
@@ -114,25 +95,12 @@ type Counts struct {
 
 // NewHistory begins now; what is noted goes to out as lines of JSON.
 func NewHistory(out io.Writer, topics ...Topic) *History {
-	h := &History{start: time.Now(), out: json.NewEncoder(out), topics: map[string]Topic{}, parts: map[tp]*partition{}, commits: map[string]*commits{}}
+	h := &History{Journal: nemesis.NewJournal(out), topics: map[string]Topic{}, parts: map[nemesis.TP]*partition{}, commits: map[string]*commits{}}
 	for _, t := range topics {
 		h.topics[t.Name] = t
-		h.note("topic", t)
+		h.Note("topic", t)
 	}
 	return h
-}
-
-func (h *History) now() time.Duration { return time.Since(h.start) }
-
-// Note writes a line to the history's file.
-func (h *History) Note(what string, v any) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.note(what, v)
-}
-
-func (h *History) note(what string, v any) {
-	_ = h.out.Encode(map[string]any{"at": h.now().Seconds(), what: v})
 }
 
 // Counts is what has been counted up to now.
@@ -142,21 +110,12 @@ func (h *History) Counts() Counts {
 	return h.counts
 }
 
-// Anomaly notes one that somebody else has found.
-func (h *History) Anomaly(kind, topic string, p int32, format string, args ...any) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.anomaly(kind, tp{topic, p}, format, args...)
-}
-
-func (h *History) anomaly(kind string, at tp, format string, args ...any) {
-	a := Anomaly{At: h.now(), Kind: kind, Topic: at.topic, Partition: at.partition, Detail: fmt.Sprintf(format, args...)}
-	h.anomalies = append(h.anomalies, a)
-	h.note("anomaly", a)
+func (h *History) anomaly(kind string, at nemesis.TP, format string, args ...any) {
+	h.Anomaly(kind, at.Topic, at.Partition, format, args...)
 }
 
 func (h *History) part(topic string, p int32) *partition {
-	at := tp{topic, p}
+	at := nemesis.TP{Topic: topic, Partition: p}
 	if h.parts[at] == nil {
 		h.parts[at] = &partition{writes: map[int][]write{}, marks: map[string]int64{}}
 	}
@@ -180,7 +139,7 @@ func (h *History) Acked(topic string, p int32, writer, seq int, offset int64) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	part := h.part(topic, p)
-	now := h.now()
+	now := h.Now()
 	part.writes[writer][seq] = write{acked: now, offset: offset}
 	part.acks = append(part.acks, ack{now, offset})
 	h.counts.Acked++
@@ -195,7 +154,7 @@ func (h *History) Failed(topic string, p int32, writer, seq int, err error) {
 	h.counts.Failed++
 	var eof *kgo.ErrFirstReadEOF
 	if h.topics[topic].Keeps && !errors.As(err, &eof) {
-		h.anomaly("given up", tp{topic, p}, "writer %d, record %d: %v", writer, seq, err)
+		h.anomaly("given up", nemesis.TP{Topic: topic, Partition: p}, "writer %d, record %d: %v", writer, seq, err)
 	}
 }
 
@@ -203,7 +162,7 @@ func (h *History) Failed(topic string, p int32, writer, seq int, err error) {
 func (h *History) Read(reader, topic string, p, epoch int32, hw, lso int64, records []Record) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	at := tp{topic, p}
+	at := nemesis.TP{Topic: topic, Partition: p}
 	part := h.part(topic, p)
 	for what, offset := range map[string]int64{"hw": hw, "lso": lso} {
 		key := fmt.Sprint(what, reader, epoch)

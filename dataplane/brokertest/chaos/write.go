@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
+
+	"penstock/dataplane/brokertest/nemesis"
 )
 
 // writer is one stock producer. It goes from partition to partition, and knows
@@ -18,49 +20,13 @@ type writer struct {
 	topic Topic
 	cl    *kgo.Client
 	every time.Duration
-	gate  *gate
+	gate  *nemesis.Gate
 
 	mu         sync.Mutex
 	partitions []int32
 }
 
-// gate holds the writers back while the cluster is looked at.
-type gate struct {
-	mu   sync.Mutex
-	open chan struct{} // closed while writers may go on
-}
-
-func newGate() *gate {
-	g := &gate{open: make(chan struct{})}
-	close(g.open)
-	return g
-}
-
-func (g *gate) shut() {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	g.open = make(chan struct{})
-}
-
-func (g *gate) let() {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	close(g.open)
-}
-
-func (g *gate) pass(ctx context.Context) bool {
-	g.mu.Lock()
-	open := g.open
-	g.mu.Unlock()
-	select {
-	case <-ctx.Done():
-		return false
-	case <-open:
-		return true
-	}
-}
-
-func newWriter(h *History, id int, topic Topic, partitions int32, rate int, seeds []string, g *gate) (*writer, error) {
+func newWriter(h *History, id int, topic Topic, partitions int32, rate int, seeds []string, g *nemesis.Gate) (*writer, error) {
 	opts := []kgo.Opt{kgo.SeedBrokers(seeds...), kgo.RecordPartitioner(kgo.ManualPartitioner()), kgo.ProducerLinger(2 * time.Millisecond),
 		kgo.ProducerBatchCompression(kgo.NoCompression()), kgo.DialTimeout(2 * time.Second), kgo.RequestTimeoutOverhead(2 * time.Second),
 		kgo.ProduceRequestTimeout(3 * time.Second), kgo.MetadataMinAge(100 * time.Millisecond), kgo.MetadataMaxAge(5 * time.Second), kgo.MaxBufferedRecords(500)}
@@ -91,7 +57,7 @@ func newWriter(h *History, id int, topic Topic, partitions int32, rate int, seed
 func (w *writer) run(ctx context.Context) {
 	tick := time.NewTicker(w.every)
 	defer tick.Stop()
-	for i := 0; w.gate.pass(ctx); i++ {
+	for i := 0; w.gate.Pass(ctx); i++ {
 		w.mu.Lock()
 		p := w.partitions[i%len(w.partitions)]
 		w.mu.Unlock()
@@ -127,7 +93,7 @@ func (w *writer) grow(ctx context.Context, p int32) {
 		got := w.cl.ProduceSync(ctx, r)[0]
 		if got.Err != nil && strings.Contains(got.Err.Error(), "invalid record partitioning") {
 			w.cl.ForceMetadataRefresh()
-			pause(ctx, 200*time.Millisecond)
+			nemesis.Wait(ctx, 200*time.Millisecond)
 			r = &kgo.Record{Topic: r.Topic, Partition: p, Key: r.Key, Value: r.Value}
 			continue
 		}

@@ -1,8 +1,9 @@
-package chaos
+package nemesis
 
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync"
 	"time"
 
@@ -11,13 +12,21 @@ import (
 	"github.com/twmb/franz-go/pkg/kversion"
 )
 
-// view is what one client knows of the topics: who leads, under which epoch. An
+// TP is a partition of a topic.
+type TP struct {
+	Topic     string
+	Partition int32
+}
+
+func (at TP) String() string { return fmt.Sprintf("%s-%d", at.Topic, at.Partition) }
+
+// View is what one client knows of the topics: who leads, under which epoch. An
 // older epoch than one it has seen is news from somebody who is behind.
-type view struct {
-	cl *kgo.Client
+type View struct {
+	Client *kgo.Client
 
 	mu      sync.Mutex
-	leaders map[tp]lead
+	leaders map[TP]lead
 }
 
 type lead struct {
@@ -25,19 +34,19 @@ type lead struct {
 	epoch int32
 }
 
-// newView asks the brokers at their doors, one request at a time and connection.
+// NewView asks the brokers at their doors, one request at a time and connection.
 // Versions are those that name topics, not their ids.
-func newView(seeds []string) (*view, error) {
+func NewView(seeds []string) (*View, error) {
 	cl, err := kgo.NewClient(kgo.SeedBrokers(seeds...), kgo.MaxVersions(kversion.V2_8_0()), kgo.DialTimeout(time.Second), kgo.RequestTimeoutOverhead(2*time.Second),
 		kgo.RetryTimeout(2*time.Second), kgo.MetadataMinAge(100*time.Millisecond), kgo.MetadataMaxAge(time.Second))
 	if err != nil {
 		return nil, err
 	}
-	return &view{cl: cl, leaders: map[tp]lead{}}, nil
+	return &View{Client: cl, leaders: map[TP]lead{}}, nil
 }
 
-// refresh asks any broker about these topics.
-func (v *view) refresh(ctx context.Context, topics []string) error {
+// Refresh asks any broker about these topics.
+func (v *View) Refresh(ctx context.Context, topics []string) error {
 	ctx, cancel := context.WithTimeout(ctx, 3*time.Second)
 	defer cancel()
 	req := kmsg.NewPtrMetadataRequest()
@@ -46,7 +55,7 @@ func (v *view) refresh(ctx context.Context, topics []string) error {
 		t.Topic = kmsg.StringPtr(name)
 		req.Topics = append(req.Topics, t)
 	}
-	resp, err := req.RequestWith(ctx, v.cl)
+	resp, err := req.RequestWith(ctx, v.Client)
 	if err != nil {
 		return err
 	}
@@ -54,7 +63,7 @@ func (v *view) refresh(ctx context.Context, topics []string) error {
 	defer v.mu.Unlock()
 	for _, t := range resp.Topics {
 		for _, p := range t.Partitions {
-			at := tp{*t.Topic, p.Partition}
+			at := TP{*t.Topic, p.Partition}
 			if old, ok := v.leaders[at]; !ok || p.LeaderEpoch >= old.epoch {
 				v.leaders[at] = lead{p.Leader, p.LeaderEpoch}
 			}
@@ -63,11 +72,11 @@ func (v *view) refresh(ctx context.Context, topics []string) error {
 	return nil
 }
 
-// led is what a broker leads, as far as this view knows.
-func (v *view) led(by int32) map[tp]int32 {
+// Led is what a broker leads, as far as this view knows.
+func (v *View) Led(by int32) map[TP]int32 {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	m := map[tp]int32{}
+	m := map[TP]int32{}
 	for at, l := range v.leaders {
 		if l.id == by {
 			m[at] = l.epoch
@@ -76,8 +85,8 @@ func (v *view) led(by int32) map[tp]int32 {
 	return m
 }
 
-// ask sends a request to one broker, once.
-func ask[R kmsg.Response](ctx context.Context, cl *kgo.Client, broker int32, req kmsg.Request) (R, error) {
+// Ask sends a request to one broker, once.
+func Ask[R kmsg.Response](ctx context.Context, cl *kgo.Client, broker int32, req kmsg.Request) (R, error) {
 	ctx, cancel := context.WithTimeout(ctx, 3*time.Second)
 	defer cancel()
 	resp, err := cl.Broker(int(broker)).Request(ctx, req)
@@ -92,8 +101,8 @@ func ask[R kmsg.Response](ctx context.Context, cl *kgo.Client, broker int32, req
 	return r, err
 }
 
-// pause waits, or until the context is over.
-func pause(ctx context.Context, d time.Duration) bool {
+// Wait waits, or until the context is over.
+func Wait(ctx context.Context, d time.Duration) bool {
 	select {
 	case <-ctx.Done():
 		return false

@@ -1,4 +1,4 @@
-package chaos
+package nemesis
 
 import (
 	"io"
@@ -10,11 +10,15 @@ import (
 // Party is one end of a link: a broker by its id, or one of these.
 type Party int
 
-// The parties that are not brokers.
+// The parties that are not brokers. A client with a process of its own may be
+// one by itself, see Member.
 const (
 	Clients   Party = -1
 	ZooKeeper Party = -2
 )
+
+// Member is a client's process, by its number among those of its kind.
+func Member(i int) Party { return Party(-100 - i) }
 
 type link struct{ from, to Party }
 

@@ -1,6 +1,6 @@
 //go:build plantedbug
 
-package partition
+package group
 
 import "os"
 

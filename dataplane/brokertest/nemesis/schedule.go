@@ -1,4 +1,4 @@
-package chaos
+package nemesis
 
 import (
 	"bufio"
@@ -32,10 +32,18 @@ const (
 	Reassign   Fault = "reassign"  // a partition gets its replicas elsewhere
 	Elect      Fault = "elect"     // preferred leaders everywhere
 	Rest       Fault = "rest"      // everything is healed and looked at
+
+	// Of members, clients with processes of their own.
+	KillMember  Fault = "kill-member"  // kill -9 of A, started again
+	PauseMember Fault = "pause-member" // SIGSTOP of A, which comes back
+	Replace     Fault = "replace"      // SIGSTOP of A, another takes its place at once, and then A comes back
+	Leave       Fault = "leave"        // A ends in order, and is started again
+	Join        Fault = "join"         // one more member
 )
 
 // Step is one entry of a schedule. A and B are a broker's id, "zookeeper",
-// "clients", or the role of a broker at that moment: "controller", "leader".
+// "clients" (all of them), "member-N", or the role of a broker at that moment:
+// "controller", "leader" and what the Mix has besides.
 type Step struct {
 	At    time.Duration `json:"at"`
 	Fault Fault         `json:"fault"`
@@ -52,22 +60,34 @@ func (s Step) String() string {
 	return string(b)
 }
 
-// weights are how often each fault is drawn.
-var weights = []struct {
-	fault  Fault
-	weight int
-}{
+// Weight is how often a fault is drawn.
+type Weight struct {
+	Fault  Fault
+	Weight int
+}
+
+// Mix is what a schedule is drawn from.
+type Mix struct {
+	Weights []Weight
+	Roles   []string // of brokers, beside their ids
+	Brokers int
+	Members int // clients that are parties by themselves
+	Without []Fault
+}
+
+// Plain breaks brokers, and what is between them and everybody.
+var Plain = []Weight{
 	{Kill, 20}, {KillAll, 2}, {Restart, 6}, {Pause, 14}, {Cut, 26}, {Isolate, 8}, {Slow, 8}, {Full, 4}, {NoEnsemble, 3},
 	{Clock, 5}, {Grow, 4}, {Create, 3}, {Reassign, 6}, {Elect, 3},
 }
 
 // Draw makes the schedule of a seed: rounds of faults that overlap, with a rest
-// at the end of each. Faults that the cluster cannot have are in without.
-func Draw(seed uint64, length time.Duration, brokers int, without ...Fault) []Step {
+// at the end of each.
+func Draw(seed uint64, length time.Duration, mix Mix) []Step {
 	r := rand.New(rand.NewPCG(seed, 0x9e3779b97f4a7c15))
 	total := 0
-	for _, w := range weights {
-		total += w.weight
+	for _, w := range mix.Weights {
+		total += w.Weight
 	}
 	// between draws so that 1 to 2 s is as likely as 2 to 4 s.
 	between := func(lo, hi time.Duration) time.Duration {
@@ -75,20 +95,20 @@ func Draw(seed uint64, length time.Duration, brokers int, without ...Fault) []St
 		return time.Duration(d).Truncate(time.Millisecond)
 	}
 	broker := func() string {
-		switch r.IntN(5) {
-		case 0:
-			return "controller"
-		case 1:
-			return "leader"
-		default:
-			return strconv.Itoa(r.IntN(brokers))
+		if i := r.IntN(len(mix.Roles) + 3); i < len(mix.Roles) {
+			return mix.Roles[i]
 		}
+		return strconv.Itoa(r.IntN(mix.Brokers))
 	}
+	member := func() string { return fmt.Sprint("member-", r.IntN(mix.Members)) }
 	party := func() string {
 		switch r.IntN(4) {
 		case 0:
 			return "zookeeper"
 		case 1:
+			if mix.Members > 0 && r.IntN(2) == 0 {
+				return member()
+			}
 			return "clients"
 		default:
 			return broker()
@@ -108,10 +128,10 @@ func Draw(seed uint64, length time.Duration, brokers int, without ...Fault) []St
 		}
 		pick := r.IntN(total)
 		i := 0
-		for ; pick >= weights[i].weight; i++ {
-			pick -= weights[i].weight
+		for ; pick >= mix.Weights[i].Weight; i++ {
+			pick -= mix.Weights[i].Weight
 		}
-		s := Step{At: at, Fault: weights[i].fault, For: between(100*time.Millisecond, 8*time.Second)}
+		s := Step{At: at, Fault: mix.Weights[i].Fault, For: between(100*time.Millisecond, 8*time.Second)}
 		switch s.Fault {
 		case Kill, Restart, Pause, Full, Isolate:
 			s.A = broker()
@@ -125,11 +145,15 @@ func Draw(seed uint64, length time.Duration, brokers int, without ...Fault) []St
 			}
 		case Slow:
 			s.A, s.B, s.By = broker(), party(), between(5*time.Millisecond, 500*time.Millisecond)
+		case KillMember, PauseMember, Leave:
+			s.A = member()
+		case Replace:
+			s.A, s.For = member(), s.For+2*time.Second
 		case Grow, Create, Reassign, Elect:
 			s.For = 0
 		}
 		s.Lose = r.IntN(2) == 0
-		if !slices.Contains(without, s.Fault) {
+		if !slices.Contains(mix.Without, s.Fault) {
 			steps = append(steps, s)
 		}
 	}

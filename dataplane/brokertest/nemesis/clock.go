@@ -1,4 +1,4 @@
-package chaos
+package nemesis
 
 import (
 	"encoding/json"
@@ -52,8 +52,8 @@ func follow(file string) {
 }
 `
 
-// buildWithClock builds a broker whose wall clock setClock can move.
-func buildWithClock(dir string) (binary string, err error) {
+// BuildWithClock builds a broker whose wall clock SetClock can move.
+func BuildWithClock(dir string) (binary string, err error) {
 	goroot, err := exec.Command("go", "env", "GOROOT").Output()
 	if err != nil {
 		return "", err
@@ -96,8 +96,8 @@ func buildWithClock(dir string) (binary string, err error) {
 	return binary, brokertest.Build(binary, "-overlay", file)
 }
 
-// setClock moves a broker's wall clock, if it was built for that.
-func setClock(n *brokertest.Node, by time.Duration) error {
+// SetClock moves a broker's wall clock, if it was built for that.
+func SetClock(n *brokertest.Node, by time.Duration) error {
 	file := n.Properties + ".clock"
 	if err := os.WriteFile(file+".new", fmt.Appendf(nil, "%d", int64(by/time.Second)), 0o600); err != nil {
 		return err
