@@ -96,6 +96,9 @@ func (m *member) work() string {
 		if m.ctx.Err() != nil {
 			return "it was asked to"
 		}
+		if m.read.replaced.Load() {
+			return "another has its instance id"
+		}
 		m.mu.Lock()
 		polled.EachRecord(func(r *kgo.Record) {
 			if _, own := m.next[r.Partition]; own {

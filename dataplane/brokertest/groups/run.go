@@ -66,8 +66,9 @@ type run struct {
 	born    map[string]Order // by incarnation
 	undo    []undoing
 	frozen  map[*worker]bool
-	down    map[int]bool // brokers that a step has killed and will start again
-	started int          // workers, so far
+	down    map[int]bool   // brokers that a step has killed and will start again
+	started int            // workers, so far
+	asked   map[string]int // members of a group that were started, so far; of many groups only
 
 	mu      sync.Mutex // guards workers, which the reader of logs walks
 	workers []*worker
@@ -99,6 +100,7 @@ func Run(t testing.TB, o Options) ([]Anomaly, map[string]Counts) {
 	}
 	r.leaveAll()
 	stop()
+	r.readReigns()
 	return r.h.Check()
 }
 
