@@ -17,6 +17,8 @@ type reader struct {
 	// doubtful counts commits that were sent and not answered: they may still arrive. An answer of
 	// any kind says that it will not be done later.
 	doubtful atomic.Int32
+	// fences counts answers that said that it is no member, or not in this generation.
+	fences atomic.Int64
 	// replaced: another process has its instance id. It has to end.
 	replaced atomic.Bool
 }
@@ -124,6 +126,7 @@ func (r *reader) status(a asked, code int16, e Event) {
 		e.Kind, e.Rebalancing = Alive, true
 	case kerr.UnknownMemberID.Code, kerr.IllegalGeneration.Code, kerr.FencedInstanceID.Code, kerr.FencedMemberEpoch.Code:
 		e.Kind, e.Generation = Fenced, 0
+		r.fences.Add(1)
 		if code == kerr.FencedInstanceID.Code {
 			r.replaced.Store(true)
 		}
@@ -149,6 +152,7 @@ func (r *reader) committed(a asked, resp *kmsg.OffsetCommitResponse) {
 		switch code {
 		case kerr.UnknownMemberID.Code, kerr.FencedInstanceID.Code, kerr.FencedMemberEpoch.Code:
 			r.note(a, Event{Kind: Fenced, Sent: a.sent, Code: code})
+			r.fences.Add(1)
 		}
 	}
 }
