@@ -73,7 +73,7 @@ chaos: test-deps ## break a cluster for SECONDS= (60, rests not counted) as SEED
 # members' logs of the last protocol that ran are in bin/groups.
 MEMBERS     ?= 200
 MANY        ?= 2000
-PROTOCOLS   ?= eager cooperative
+PROTOCOLS   ?= eager cooperative consumer
 groups: test-deps ## MEMBERS= (200) join, leave and die in one group for SECONDS= (60), PROTOCOLS= one after the other; MANY= (2000) groups on one broker
 	for p in $(PROTOCOLS); do rm -rf $(BIN)/groups; \
 		$(GO) test -count=1 -timeout 0 -v ./dataplane/brokertest/groups -run 'TestGroups$$' -groups.length $(SECONDS)s -groups.seed $(patsubst -1,0,$(SEED)) \
