@@ -158,6 +158,31 @@ func listOf(allowed ...string) func(string) error {
 	}
 }
 
+// anyCase is oneOf in capitals or not.
+func anyCase(allowed ...string) func(string) error {
+	check := oneOf(allowed...)
+	return func(v string) error { return check(strings.ToUpper(v)) }
+}
+
+// assignorClasses are Kafka's names of the assignors of consumer groups.
+var assignorClasses = map[string]string{
+	"uniform": "uniform", "org.apache.kafka.coordinator.group.assignor.UniformAssignor": "uniform",
+	"range": "range", "org.apache.kafka.coordinator.group.assignor.RangeAssignor": "range",
+}
+
+func assignors(v string) error {
+	names := splitList(v)
+	if len(names) == 0 {
+		return fmt.Errorf("must name an assignor")
+	}
+	for _, n := range names {
+		if assignorClasses[n] == "" {
+			return fmt.Errorf("must be a list of uniform and range")
+		}
+	}
+	return nil
+}
+
 func notEmpty(v string) error {
 	if v == "" {
 		return fmt.Errorf("must not be empty")
