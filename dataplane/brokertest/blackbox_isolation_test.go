@@ -236,7 +236,14 @@ var isolationCases = []blackBoxCase{
 		p.try("in it", 9, nil, "x")
 		p.end(3, false)
 		p.stable(2)
-		p.try("after it", 9, kerr.InvalidTxnState, "late")
+		Await(t, 20*time.Second, "the transaction's completion", func() error { // until then the answer is to try again
+			code := ask[*kmsg.ProduceResponse](p.w, p.request(9, p.seq, "late")).Topics[0].Partitions[0].ErrorCode
+			if code == kerr.NotEnoughReplicas.Code {
+				return kerr.NotEnoughReplicas
+			}
+			wantCode(t, "after it", code, kerr.InvalidTxnState)
+			return nil
+		})
 		p.try("after it", 11, kerr.TransactionAbortable, "late")
 		p.stable(2)
 		p.add()
