@@ -29,8 +29,8 @@ import (
 	"penstock/dataplane/txnverify"
 )
 
-// Deps is the world of a Handler. All fields but ACLs, SASL, Features,
-// EndGroupTransaction, Fetched, Parting with SendAway, Logger and LogLevel are required.
+// Deps is the world of a Handler. All fields but ACLs, SASL, Features, Fetched,
+// Parting with SendAway, Logger and LogLevel are required.
 type Deps struct {
 	BrokerID     int32
 	Broker       func() *config.Broker // as it is now
@@ -60,9 +60,6 @@ type Deps struct {
 	// txnverify.Verifier.
 	VerifyTransaction func(txnID string, p coordinator.Producer, tps []protocol.TopicPartition, add bool, done func([]error))
 	VerifyBatches     func(txnID string, p coordinator.Producer, batches []txnverify.Batch, add bool, done func([]error))
-	// EndGroupTransaction tells the group coordinator that the marker of a producer's transaction
-	// is committed in a partition of __consumer_offsets. It must not block.
-	EndGroupTransaction func(partition int32, producerID int64, committed bool)
 	// Fetched meters the record bytes that a consumer has been sent.
 	Fetched func(principal string, bytes, records int64)
 	// Parting says whether leaders of this broker are moving away just now; nil: never. Who
@@ -142,7 +139,8 @@ func New(ctx context.Context, d Deps) *Handler {
 		32: h.describeConfigs, 33: h.alterConfigs, 34: h.alterReplicaLogDirs, 35: h.describeLogDirs, 36: h.saslAuthenticate, 37: h.createPartitions,
 		42: h.deleteGroups, 43: h.electLeaders, 44: h.incrementalAlterConfigs, 45: h.alterPartitionReassignments, 46: h.listPartitionReassignments, 47: h.offsetDelete,
 		48: h.describeClientQuotas, 49: h.alterClientQuotas,
-		56: h.alterPartition, 60: h.describeCluster, 61: h.describeProducers, 65: h.describeTransactions, 66: h.listTransactions, 67: h.allocateProducerIDs, 75: h.describeTopicPartitions,
+		56: h.alterPartition, 60: h.describeCluster, 61: h.describeProducers, 65: h.describeTransactions, 66: h.listTransactions, 67: h.allocateProducerIDs,
+		68: h.consumerGroupHeartbeat, 69: h.consumerGroupDescribe, 75: h.describeTopicPartitions,
 	}
 	return h
 }
