@@ -179,7 +179,7 @@ var consumerGroupCases = []blackBoxCase{
 		}
 		m := d.Members[0]
 		if m.MemberID != "m1" || m.MemberEpoch != d.Epoch || m.MemberType != 1 || m.ClientID != "blackbox" || fmt.Sprint(m.SubscribedTopics) != fmt.Sprint([]string{topic.name}) ||
-			m.InstanceID != nil || m.RackID != nil || deref(m.SubscribedTopicRegex) != "" {
+			m.InstanceID != nil || m.RackID != nil || m.SubscribedTopicRegex == nil || *m.SubscribedTopicRegex != "" {
 			t.Errorf("%+v", m)
 		}
 		for _, a := range []kmsg.Assignment{m.Assignment, m.TargetAssignment} {
