@@ -201,7 +201,9 @@ func TestPartitionMetadataOfOldIsRemovedWithTheNextEpoch(t *testing.T) {
 	runConsumers(t, nil, func(cs *consumers) {
 		one := cs.joins("m1", "a")
 		key := consumerKey{kind: kindPartitions, group: "g"}
-		cs.log.set(func(l *memLog) { l.parts[0] = append(l.parts[0], coordinator.Logged{Record: key.record([]byte{0, 0, 1, 0}), Producer: coordinator.NoTransaction}) })
+		cs.log.set(func(l *memLog) {
+			l.parts[0] = append(l.parts[0], coordinator.Logged{Record: key.record([]byte{0, 0, 1, 0}), Producer: coordinator.NoTransaction})
+		})
 		cs.move()
 		wantCode(t, cs.beat(beatOf("m1", one.MemberEpoch)).ErrorCode, nil)
 		cs.joins("m2", "a")
