@@ -3,8 +3,8 @@ package broker
 import (
 	"context"
 	"fmt"
-	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kerr"
@@ -27,22 +27,22 @@ func (b *Broker) shutDown(ctx context.Context) error {
 	if !b.cfg.ControlledShutdown || b.homeless.Load() { // then the end of the registration says it all
 		return nil
 	}
-	led := slices.ContainsFunc(b.partitions.Partitions(), (*partition.Partition).IsLeader)
+	var led []partition.TopicPartition
+	for _, p := range b.partitions.Partitions() {
+		if p.IsLeader() {
+			led = append(led, p.TP())
+		}
+	}
+	b.farewell.begin()
 	pause := min(b.cfg.ControlledShutdownBackoff, shutDownPause)
 	tries := max(1, b.cfg.ControlledShutdownRetries)
 	ctx, cancel := context.WithTimeout(ctx, min(time.Duration(tries)*b.cfg.ControlledShutdownBackoff, 10*time.Second))
 	defer cancel()
 	var last error
 	for tries > 0 && ctx.Err() == nil {
-		b.farewell.hold()
-		tooLong := time.AfterFunc(farewellHold, b.farewell.release)
 		left, err := b.askShutDown(ctx)
-		tooLong.Stop()
-		b.farewell.release()
 		if err == nil && left == 0 {
-			if led {
-				b.farewell.wait(ctx)
-			}
+			b.left(ctx, led)
 			return nil
 		}
 		if last = err; err == nil {
@@ -60,6 +60,23 @@ func (b *Broker) shutDown(ctx context.Context) error {
 	return nil
 }
 
+// left parts from what was led here, once others do.
+func (b *Broker) left(ctx context.Context, led []partition.TopicPartition) {
+	inOffice := make(chan struct{})
+	b.partitions.AwaitSuccessors(led, func() { close(inOffice) })
+	select {
+	case <-inOffice:
+	case <-ctx.Done():
+	}
+	// This broker is in no in-sync set any more. Whatever it went on to copy, leaders would
+	// propose it for theirs again, and acknowledge nothing that it lacks until the controller has
+	// refused: for as long as nobody is controller, if that is this broker, too.
+	b.fetchers.Close()
+	if len(led) > 0 {
+		b.farewell.wait(ctx)
+	}
+}
+
 func (b *Broker) askShutDown(ctx context.Context) (left int, err error) {
 	req := kmsg.NewPtrControlledShutdownRequest()
 	req.SetVersion(3)
@@ -72,56 +89,44 @@ func (b *Broker) askShutDown(ctx context.Context) (left int, err error) {
 	return len(r.PartitionsRemaining), kerr.ErrorForCode(r.ErrorCode)
 }
 
-// Answers are held back for farewellHold at most, while leaders move. A broker that
-// leads no more then goes on serving until no client has come for farewellQuiet that
+// A broker that leads no more goes on serving until no client has come for farewellQuiet that
 // did not know it, at most for farewellMax.
 const (
-	farewellHold  = 3 * time.Second
 	farewellQuiet = 100 * time.Millisecond
 	farewellMax   = time.Second
 )
 
 // farewell is how a broker that stops parts from the clients of what it led. Each is
-// told who leads now, and goes there at once. One that is told too early finds a
-// leader that does not know of its office yet, and one whose connection ends instead
+// told who leads now, and goes there at once; one whose connection ends instead
 // has to find out by itself: a stock client may wait for seconds before it asks again.
-// So while the leaders move, such answers are held back until the new ones are in
-// office; after it the broker serves on for as long as there are clients to tell.
+// So the broker serves on for as long as there are clients to tell.
 type farewell struct {
-	mu      sync.Mutex
-	holding bool
-	held    []func() // no more than requests are under way at once
-	last    time.Time
+	begun atomic.Bool
+
+	mu   sync.Mutex
+	last time.Time
 }
 
-// sendAway is called with the reply to a client that takes this broker for a leader.
-func (f *farewell) sendAway(reply func()) {
-	f.mu.Lock()
-	f.last = time.Now()
-	if f.holding {
-		f.held = append(f.held, reply)
-		f.mu.Unlock()
-		return
-	}
-	f.mu.Unlock()
-	reply()
-}
+// begin says that the broker is about to stop.
+func (f *farewell) begin() { f.begun.Store(true) }
 
-// hold keeps such replies back until release.
-func (f *farewell) hold() {
+// sentAway says that a client has come who took this broker for a leader.
+func (f *farewell) sentAway() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.holding = true
+	f.last = time.Now()
 }
 
-func (f *farewell) release() {
-	f.mu.Lock()
-	held := f.held
-	f.holding, f.held = false, nil
-	f.mu.Unlock()
-	for _, reply := range held {
+// parting says whether clients may come just now for what was led here a moment ago.
+func (b *Broker) parting() bool { return b.farewell.begun.Load() || b.partitions.HandingOver() }
+
+// sendAway gives a client the reply that this broker does not lead these partitions, once
+// those who do are in office.
+func (b *Broker) sendAway(of []partition.TopicPartition, reply func()) {
+	b.partitions.AwaitSuccessors(of, func() {
+		b.farewell.sentAway()
 		reply()
-	}
+	})
 }
 
 // wait returns when no client has been sent away for a while.

@@ -7,31 +7,6 @@ import (
 	"time"
 )
 
-func TestFarewellHoldsAnswersWhileLeadersMove(t *testing.T) {
-	var f farewell
-	told := 0
-	tell := func() { told++ }
-	f.sendAway(tell)
-	if told != 1 {
-		t.Fatal("an answer is held back though no leader moves")
-	}
-	f.hold()
-	f.sendAway(tell)
-	f.sendAway(tell)
-	if told != 1 {
-		t.Fatal("an answer went out while leaders move")
-	}
-	f.release()
-	f.release() // the answer of the controller and the time limit may both come
-	if told != 3 {
-		t.Fatalf("%d of 2 answers after the release", told-1)
-	}
-	f.sendAway(tell)
-	if told != 4 {
-		t.Fatal("an answer is held back after the release")
-	}
-}
-
 func TestFarewellLastsAsLongAsClientsCome(t *testing.T) {
 	for name, tc := range map[string]struct {
 		every, until, want time.Duration // clients come so often, until then
@@ -44,14 +19,14 @@ func TestFarewellLastsAsLongAsClientsCome(t *testing.T) {
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			var f farewell
-			f.sendAway(func() {}) // long ago
+			f.sentAway() // long ago
 			time.Sleep(time.Hour)
 			ctx, cancel := context.WithCancel(t.Context())
 			began := time.Now()
 			go func() {
 				for ctx.Err() == nil && time.Since(began) < tc.until {
 					time.Sleep(tc.every)
-					f.sendAway(func() {})
+					f.sentAway()
 				}
 			}()
 			f.wait(ctx)

@@ -371,14 +371,11 @@ func (b *Broker) serve(context.Context) error {
 		Controller: b.controller, Quotas: b.quotas, Store: store{b.zk}, ACLs: b.acls,
 		SASL:        func(l string) *auth.Server { return b.logins[l] },
 		EnsureTopic: b.ensureTopic, NextProducerID: b.producerIDs.take, BrokerEpoch: b.epoch.Load, Registered: b.registered,
-		Logger: b.log, LogLevel: b.logLevel, SendAway: b.farewell.sendAway,
+		Logger: b.log, LogLevel: b.logLevel, Parting: b.parting, SendAway: b.sendAway,
 		Features: b.finalized, VerifyTransaction: b.verifier.Verify, VerifyBatches: b.verifier.VerifyBatches,
 	}
 	if b.meter != nil {
 		d.Fetched = b.meter.Fetched
-	}
-	if g, ok := any(b.groups).(interface{ EndTransaction(int32, int64, bool) }); ok {
-		d.EndGroupTransaction = g.EndTransaction
 	}
 	b.handler = handler.New(b.ctx, d)
 	for _, l := range b.listeners {

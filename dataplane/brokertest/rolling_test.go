@@ -1,6 +1,7 @@
 package brokertest
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"flag"
@@ -28,9 +29,49 @@ var (
 type stock struct {
 	ledger
 	took []time.Duration
+	slow []slowRecord // those that took longer than slowAfter
 	errs []error
 	stop context.CancelFunc
 	done sync.WaitGroup
+}
+
+// slowRecord is one that is worth a line in the log.
+type slowRecord struct {
+	partition  int32
+	sent, over time.Time
+}
+
+const slowAfter = 50 * time.Millisecond
+
+// stretches tells when and where records were slow, those of a partition that overlap
+// together, with times since began.
+func stretches(slow []slowRecord, began time.Time) (lines []string) {
+	slices.SortFunc(slow, func(a, b slowRecord) int {
+		return cmp.Or(cmp.Compare(a.partition, b.partition), a.sent.Compare(b.sent))
+	})
+	since := func(t time.Time) time.Duration { return t.Sub(began).Round(time.Millisecond) }
+	type stretch struct {
+		line string
+		from time.Time
+	}
+	var all []stretch
+	for i := 0; i < len(slow); {
+		j, over, longest := i, slow[i].over, time.Duration(0)
+		for ; j < len(slow) && slow[j].partition == slow[i].partition && !slow[j].sent.After(over); j++ {
+			longest = max(longest, slow[j].over.Sub(slow[j].sent))
+			if slow[j].over.After(over) {
+				over = slow[j].over
+			}
+		}
+		all = append(all, stretch{fmt.Sprintf("from %v to %v: %d records of partition %d, the slowest %v",
+			since(slow[i].sent), since(over), j-i, slow[i].partition, longest.Round(time.Millisecond)), slow[i].sent})
+		i = j
+	}
+	slices.SortFunc(all, func(a, b stretch) int { return a.from.Compare(b.from) })
+	for _, s := range all {
+		lines = append(lines, s.line)
+	}
+	return lines
 }
 
 func startStock(c *Cluster, topic string, opts ...kgo.Opt) *stock {
@@ -47,7 +88,7 @@ func startStock(c *Cluster, topic string, opts ...kgo.Opt) *stock {
 			s.mu.Lock()
 			s.sent++
 			s.mu.Unlock()
-			cl.Produce(context.Background(), &kgo.Record{Key: fmt.Append(nil, i%keys), Value: []byte(v)}, func(_ *kgo.Record, err error) {
+			cl.Produce(context.Background(), &kgo.Record{Key: fmt.Append(nil, i%keys), Value: []byte(v)}, func(r *kgo.Record, err error) {
 				s.mu.Lock()
 				defer s.mu.Unlock()
 				if err != nil {
@@ -56,6 +97,9 @@ func startStock(c *Cluster, topic string, opts ...kgo.Opt) *stock {
 				}
 				s.acked[v] = true
 				s.took = append(s.took, time.Since(began))
+				if time.Since(began) > slowAfter {
+					s.slow = append(s.slow, slowRecord{r.Partition, began, time.Now()})
+				}
 			})
 			time.Sleep(time.Millisecond)
 		}
@@ -69,12 +113,12 @@ func startStock(c *Cluster, topic string, opts ...kgo.Opt) *stock {
 }
 
 // take gives what was noted since the last take.
-func (s *stock) take() (took []time.Duration, errs []error) {
+func (s *stock) take() (took []time.Duration, slow []slowRecord, errs []error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	took, errs = s.took, s.errs
-	s.took, s.errs = nil, nil
-	return took, errs
+	took, slow, errs = s.took, s.slow, s.errs
+	s.took, s.slow, s.errs = nil, nil, nil
+	return took, slow, errs
 }
 
 func (s *stock) goesOn(t *testing.T, n int) {
@@ -168,7 +212,9 @@ func TestRollingRestartIsNotSeenByAStockProducer(t *testing.T) {
 	s.goesOn(t, 200)
 	s.take()
 	s.goesOn(t, 2000)
-	before, _ := s.take()
+	before, _, _ := s.take()
+	start := time.Now()
+	at := func() time.Duration { return time.Since(start).Round(time.Millisecond) }
 
 	ctx, stop := context.WithCancel(context.Background())
 	t.Cleanup(stop)
@@ -195,13 +241,13 @@ func TestRollingRestartIsNotSeenByAStockProducer(t *testing.T) {
 	}
 	for range *rollings {
 		for _, n := range c.Brokers {
-			began := time.Now()
+			controller, began := c.controller(), at()
 			n.Stop()
-			stopped := time.Since(began)
+			stopped := at()
 			n.Start()
 			c.AwaitWhole("stock", time.Minute)
 			c.AwaitWhole("hops", time.Minute)
-			t.Logf("broker %d: stopped after %v, all in sync again after %v", n.ID, stopped.Round(time.Millisecond), time.Since(began).Round(time.Millisecond))
+			t.Logf("broker %d (controller %d): told to stop at %v, stopped at %v, all in sync again at %v", n.ID, controller, began, stopped, at())
 			s.goesOn(t, *rollingRecords)
 		}
 	}
@@ -209,13 +255,16 @@ func TestRollingRestartIsNotSeenByAStockProducer(t *testing.T) {
 	hopping.Wait()
 	s.stop()
 	s.done.Wait()
-	during, errs := s.take()
+	during, slow, errs := s.take()
 	for _, err := range errs {
 		t.Errorf("the stock producer saw an error: %v", err)
 	}
 	quiet, busy := percentile(before, 0.99), percentile(during, 0.99)
 	t.Logf("p99 %v undisturbed (%d records), %v during the restarts (%d records, slowest %v): %.1f times",
 		quiet.Round(time.Microsecond), len(before), busy.Round(time.Microsecond), len(during), percentile(during, 1).Round(time.Millisecond), float64(busy)/float64(quiet))
+	for _, line := range stretches(slow, start) {
+		t.Log(line)
+	}
 	if *rollingP99 > 0 && float64(busy) > *rollingP99*float64(quiet) {
 		t.Errorf("p99 during the restarts is more than %.1f times the undisturbed one", *rollingP99)
 	}

@@ -156,12 +156,21 @@ func (l *Log) checkVerified(b recordbatch.Batch) error {
 	return nil
 }
 
-// endVerification forgets what was verified: b has begun the transaction, or ended it.
+// endVerification forgets what was verified: b has begun the transaction, or ended it. A
+// marker of the transaction before does not end a verification for the next: by the second
+// protocol every transaction has an epoch of its own, its marker already the one after, so
+// that a marker of the epoch that is asked about is of the transaction before. That one may
+// come at any time between the question and the batch.
 // REQUIRES: mu held.
 func (l *Log) endVerification(b recordbatch.Batch) {
-	if len(l.verifying) > 0 && b.IsTransactional() {
-		delete(l.verifying, b.ProducerID())
+	if len(l.verifying) == 0 || !b.IsTransactional() {
+		return
 	}
+	v := l.verifying[b.ProducerID()]
+	if v != nil && b.IsControl() && v.adds && b.ProducerEpoch() <= v.epoch {
+		return
+	}
+	delete(l.verifying, b.ProducerID())
 }
 
 // expireVerifications forgets those that nobody came back to. REQUIRES: mu held.

@@ -83,6 +83,37 @@ func TestMarkerEndsWhatWasVerified(t *testing.T) {
 }
 
 // A leader that lost its office and has it again meanwhile has seen the marker as a follower.
+// By the second protocol a producer may go on, under its next epoch, before the markers of
+// its last transaction are everywhere: the marker must not spoil the verification.
+func TestMarkerOfTheTransactionBeforeLeavesTheVerificationAlone(t *testing.T) {
+	for _, answered := range []bool{false, true} {
+		l := verifyingLog(t)
+		ask := func(epoch int16) Guard {
+			g, err := l.BeginVerification(VerificationRequest{ProducerID: 1, Epoch: epoch, Sequence: 0, Adds: true})
+			if err != nil || g == 0 {
+				t.Fatalf("epoch %d: guard %d, %v", epoch, g, err)
+			}
+			return g
+		}
+		l.Verified(1, 0, ask(0))
+		wantAppend(t, l, "the first transaction", txnBatch(1, 0, 0, 1), 0, nil)
+		g := ask(1)
+		if answered {
+			l.Verified(1, 1, g)
+		}
+		wantAppend(t, l, "its marker", txnMarker(1, 1, true, 0), 2, nil)
+		if !answered {
+			wantAppend(t, l, "not answered yet", txnBatch(1, 1, 0, 1), 0, kerr.InvalidTxnState)
+			l.Verified(1, 1, g)
+		}
+		wantAppend(t, l, "the second transaction", txnBatch(1, 1, 0, 1), 0, nil)
+		l.Verified(1, 2, ask(2))
+		wantAppend(t, l, "the second one's marker", txnMarker(1, 2, true, 0), 2, nil)
+		wantAppend(t, l, "a fence", txnMarker(1, 3, false, 0), 2, nil)
+		wantAppend(t, l, "what was fenced", txnBatch(1, 2, 0, 1), 0, kerr.InvalidProducerEpoch)
+	}
+}
+
 func TestMarkerThatCameByReplicationEndsWhatWasVerified(t *testing.T) {
 	l := verifyingLog(t)
 	l.Verified(1, 0, begin(t, l, 1, 0, 0, true))

@@ -202,21 +202,6 @@ func or(text string, checks ...func(string) error) func(string) error {
 	}
 }
 
-// throttledReplicas is the form of the throttled-replica lists: empty, "*", or
-// partition:broker pairs.
-func throttledReplicas(v string) error {
-	if v == "" || v == "*" || v == "none" {
-		return nil
-	}
-	for _, e := range splitList(v) {
-		p, b, ok := strings.Cut(e, ":")
-		if !ok || wantInt(p, 32, "") != nil || wantInt(b, 32, "") != nil {
-			return fmt.Errorf("must be *, or a list of partition:broker")
-		}
-	}
-	return nil
-}
-
 // splitList reads Kafka's LIST type: comma-separated, blanks around elements
 // dropped; the empty string is the empty list.
 func splitList(v string) []string {

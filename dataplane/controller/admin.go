@@ -9,6 +9,7 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
+	"golang.org/x/sync/errgroup"
 
 	"penstock/dataplane/coordination"
 	"penstock/dataplane/protocol"
@@ -126,6 +127,7 @@ func (c *Controller) CreateTopics(ctx context.Context, req *kmsg.CreateTopicsReq
 		times[rt.Topic]++
 	}
 	s, err := c.look(ctx, names, nil, true)
+	var todo []*newTopic
 	done := map[string]bool{}
 	for i := range req.Topics {
 		rt := &req.Topics[i]
@@ -133,29 +135,70 @@ func (c *Controller) CreateTopics(ctx context.Context, req *kmsg.CreateTopicsReq
 			continue // said once
 		}
 		done[rt.Topic] = true
-		out := kmsg.NewCreateTopicsResponseTopic()
-		out.Topic = rt.Topic
-		topicErr := err
-		if topicErr != nil {
-			topicErr = c.ended(topicErr)
-		} else if times[rt.Topic] > 1 {
-			topicErr = refuse(kerr.InvalidRequest, "topic %q is named more than once", rt.Topic)
-		} else {
-			topicErr = c.createTopic(ctx, s, rt, req.ValidateOnly, &out)
+		n := &newTopic{out: kmsg.NewCreateTopicsResponseTopic()}
+		n.out.Topic = rt.Topic
+		switch {
+		case err != nil:
+			n.err = c.ended(err)
+		case times[rt.Topic] > 1:
+			n.err = refuse(kerr.InvalidRequest, "topic %q is named more than once", rt.Topic)
+		default:
+			n.err = c.planTopic(s, rt, n)
 		}
-		out.ErrorCode, out.ErrorMessage = protocol.Code(topicErr), message(topicErr)
-		if topicErr != nil {
-			out.NumPartitions, out.ReplicationFactor, out.TopicID, out.Configs = -1, -1, protocol.UUID{}, nil
-		}
-		resp.Topics = append(resp.Topics, out)
+		todo = append(todo, n)
 	}
 	if err == nil && !req.ValidateOnly {
-		s.t.post("topics", s.t.topicsChanged)
+		c.writeTopics(ctx, s, todo)
+	}
+	for _, n := range todo {
+		n.out.ErrorCode, n.out.ErrorMessage = protocol.Code(n.err), message(n.err)
+		if n.err != nil {
+			n.out.NumPartitions, n.out.ReplicationFactor, n.out.TopicID, n.out.Configs = -1, -1, protocol.UUID{}, nil
+		}
+		resp.Topics = append(resp.Topics, n.out)
 	}
 	return resp
 }
 
-func (c *Controller) createTopic(ctx context.Context, s *snapshot, rt *kmsg.CreateTopicsRequestTopic, validateOnly bool, out *kmsg.CreateTopicsResponseTopic) error {
+// newTopic is one of a request.
+type newTopic struct {
+	out        kmsg.CreateTopicsResponseTopic
+	err        error
+	assignment coordination.TopicAssignment
+	overrides  map[string]string
+}
+
+// topicsAtOnce is how many topics of a request are written to ZooKeeper side by side.
+const topicsAtOnce = 16
+
+// writeTopics makes those that could be planned.
+func (c *Controller) writeTopics(ctx context.Context, s *snapshot, todo []*newTopic) {
+	// Two requests for one name at a time would write each other's config.
+	c.adminMu.Lock()
+	defer c.adminMu.Unlock()
+	var g errgroup.Group
+	g.SetLimit(topicsAtOnce)
+	for _, n := range todo {
+		if n.err != nil {
+			continue
+		}
+		g.Go(func() error {
+			err := c.cfg.ZK.CreateTopic(ctx, s.fence, n.out.Topic, n.assignment, n.overrides)
+			if errors.Is(err, coordination.ErrNodeExists) {
+				err = refuse(kerr.TopicAlreadyExists, "topic %q is there already", n.out.Topic)
+			}
+			if n.err = c.ended(err); n.err == nil {
+				n.out.TopicID = n.assignment.ID
+			}
+			return nil
+		})
+	}
+	_ = g.Wait() // each has its own error
+	s.t.post("topics", s.t.topicsChanged)
+}
+
+// planTopic checks what is asked for, and chooses what is not.
+func (c *Controller) planTopic(s *snapshot, rt *kmsg.CreateTopicsRequestTopic, n *newTopic) error {
 	if err := tenants.CheckTopicName(rt.Topic); err != nil {
 		return refuse(kerr.InvalidTopicException, "%s", err)
 	}
@@ -188,25 +231,13 @@ func (c *Controller) createTopic(ctx context.Context, s *snapshot, rt *kmsg.Crea
 	for i, rs := range parts {
 		a.Partitions[int32(i)] = rs
 	}
-	out.NumPartitions, out.ReplicationFactor = int32(len(parts)), int16(len(parts[0]))
+	n.assignment, n.overrides = a, overrides
+	n.out.NumPartitions, n.out.ReplicationFactor = int32(len(parts)), int16(len(parts[0]))
 	if c.cfg.DescribeConfig != nil {
-		out.Configs = c.cfg.DescribeConfig(rt.Topic, overrides)
+		n.out.Configs = c.cfg.DescribeConfig(rt.Topic, overrides)
 	}
-	if validateOnly {
-		return nil
-	}
-	out.TopicID = a.ID
-	// Two requests for one name at a time would write each other's config.
-	c.adminMu.Lock()
-	defer c.adminMu.Unlock()
-	err = c.cfg.ZK.CreateTopic(ctx, s.fence, rt.Topic, a, overrides)
-	if errors.Is(err, coordination.ErrNodeExists) {
-		return refuse(kerr.TopicAlreadyExists, "topic %q is there already", rt.Topic)
-	}
-	if err == nil {
-		s.dotted[tenants.TopicCollisionKey(rt.Topic)] = rt.Topic // for the rest of this request
-	}
-	return c.ended(err)
+	s.dotted[tenants.TopicCollisionKey(rt.Topic)] = rt.Topic // for the rest of this request
+	return nil
 }
 
 // place chooses the replicas of a new topic, or checks those that were given.

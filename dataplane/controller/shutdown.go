@@ -19,6 +19,8 @@ import (
 // Errors: NOT_CONTROLLER, STALE_BROKER_EPOCH, BROKER_NOT_AVAILABLE.
 func (c *Controller) ControlledShutdown(ctx context.Context, req *kmsg.ControlledShutdownRequest) *kmsg.ControlledShutdownResponse {
 	resp := req.ResponseKind().(*kmsg.ControlledShutdownResponse)
+	var in *term
+	var followed []*partition
 	err := c.call(ctx, func(t *term) error {
 		b, ok := t.st.brokers[req.BrokerID]
 		switch {
@@ -27,7 +29,10 @@ func (c *Controller) ControlledShutdown(ctx context.Context, req *kmsg.Controlle
 		case req.Version >= 2 && req.BrokerEpoch != -1 && req.BrokerEpoch < b.Epoch:
 			return kerr.StaleBrokerEpoch
 		}
-		remaining, err := t.shutdown(req.BrokerID)
+		var remaining []topicPart
+		var err error
+		in = t
+		remaining, followed, err = t.shutdown(req.BrokerID)
 		for _, tp := range remaining {
 			r := kmsg.NewControlledShutdownResponsePartitionsRemaining()
 			r.Topic, r.Partition = tp.Topic, tp.Partition
@@ -37,6 +42,16 @@ func (c *Controller) ControlledShutdown(ctx context.Context, req *kmsg.Controlle
 	})
 	if err == nil {
 		err = c.awaitMoved(ctx)
+	}
+	if err == nil {
+		// Leaders are told first that they need not wait for this follower any more, and
+		// it is told last to stop following.
+		err = c.call(ctx, func(t *term) error {
+			if t == in && t.st.stopping[req.BrokerID] {
+				t.stopFollowing(req.BrokerID, followed)
+			}
+			return nil
+		})
 	}
 	if err != nil {
 		resp.PartitionsRemaining, resp.ErrorCode = nil, codeOf(err)
@@ -62,10 +77,11 @@ func (c *Controller) awaitMoved(ctx context.Context) error {
 	return err
 }
 
-func (t *term) shutdown(id int32) (remaining []topicPart, err error) {
+// shutdown gives the partitions that the broker leads on, and those that it has followed.
+func (t *term) shutdown(id int32) (remaining []topicPart, followed []*partition, err error) {
 	t.c.log.Info("controlled shutdown", "broker", id)
 	t.st.stopping[id] = true
-	var led, followed []*partition
+	var led []*partition
 	for _, p := range t.st.partitionsOn(id) {
 		switch {
 		case len(p.replicas) < 2 || !p.known: // nobody to move it to
@@ -79,18 +95,13 @@ func (t *term) shutdown(id int32) (remaining []topicPart, err error) {
 	err = t.elect(b, led, func(p *partition) choice {
 		return electShutdown(p.replicas, p.state.ISR, t.st.reachable(p), func(r int32) bool { return t.st.stopping[r] })
 	})
+	if err == nil {
+		err = t.replicasOffline(b, followed)
+	}
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	b.send()
-	// Leaders are told first that they need not wait for this follower any more, and
-	// it is told last to stop following.
-	if err := t.replicasOffline(b, followed); err != nil {
-		return nil, err
-	}
-	for _, p := range followed {
-		b.stopReplica(id, p, false)
-	}
+	// All of it in one request a broker: each costs a leader and its followers a new beginning.
 	b.send()
 	for _, p := range led {
 		if p.state.Leader == id {
@@ -98,5 +109,16 @@ func (t *term) shutdown(id int32) (remaining []topicPart, err error) {
 		}
 	}
 	slices.SortFunc(remaining, compareTPs)
-	return remaining, nil
+	return remaining, followed, nil
+}
+
+// stopFollowing has a broker that stops copy no more.
+func (t *term) stopFollowing(id int32, parts []*partition) {
+	b := t.newBatch()
+	for _, p := range parts {
+		if t.st.partition(p.tp) == p && p.state.Leader != id {
+			b.stopReplica(id, p, false)
+		}
+	}
+	b.send()
 }

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"sync"
 
+	"penstock/dataplane/coordination/zkbulk"
 	"penstock/dataplane/protocol"
 )
 
@@ -226,9 +227,50 @@ func (c *Client) PartitionState(ctx context.Context, tp protocol.TopicPartition)
 	return s, nil
 }
 
-// PartitionStates reads many states; partitions without one are left out.
+// bulkFrom is how many states are worth a connection of their own.
+const bulkFrom = 200
+
+// PartitionStates reads many states; partitions without one are left out. What anybody has
+// written before the call is in them.
 func (c *Client) PartitionStates(ctx context.Context, tps []protocol.TopicPartition) (map[protocol.TopicPartition]PartitionState, error) {
+	if len(tps) < bulkFrom {
+		return readAll(ctx, tps, c.PartitionState)
+	}
+	out, err := c.bulkStates(ctx, tps)
+	if err == nil || ctx.Err() != nil {
+		return out, err
+	}
+	c.log.Warn("many states cannot be read at once, and are read one by one", "states", len(tps), "err", err)
 	return readAll(ctx, tps, c.PartitionState)
+}
+
+func (c *Client) bulkStates(ctx context.Context, tps []protocol.TopicPartition) (map[protocol.TopicPartition]PartitionState, error) {
+	s, err := c.current(ctx)
+	if err != nil {
+		return nil, err
+	}
+	cfg := zkbulk.Config{Servers: c.servers, Digest: c.cfg.Digest}
+	if at := s.conn.Server(); at != "" { // the nearest to what has just been written, most likely
+		cfg.Servers = append([]string{at}, c.servers...)
+	}
+	paths := make([]string, len(tps))
+	for i, tp := range tps {
+		paths[i] = c.full(StatePath(tp))
+	}
+	out := make(map[protocol.TopicPartition]PartitionState, len(tps))
+	err = zkbulk.Read(ctx, cfg, paths, func(i int, data []byte, st zkbulk.Stat, err error) error {
+		if err != nil {
+			return nil // it has none
+		}
+		s, err := DecodeState(data)
+		if err != nil {
+			return fmt.Errorf("coordination: state of %s: %w", tps[i], err)
+		}
+		s.Version, s.Written = st.Version, st.Mzxid
+		out[tps[i]] = s
+		return nil
+	})
+	return out, err
 }
 
 // CreateTopic writes a new topic's config and then its assignment, which is

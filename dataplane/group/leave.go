@@ -3,6 +3,8 @@ package group
 import (
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"penstock/dataplane/planted"
 )
 
 // Heartbeat handles Heartbeat (versions 0 to 4); done is called before it returns.
@@ -43,7 +45,7 @@ func (g *group) heartbeat(req *kmsg.HeartbeatRequest) *kerr.Error {
 		return kerr.UnknownMemberID
 	}
 	g.keepAlive(m)
-	if g.state == statePreparing || planted == "restless" {
+	if g.state == statePreparing || planted.Bug == planted.Restless {
 		return kerr.RebalanceInProgress
 	}
 	return nil

@@ -196,15 +196,21 @@ func (x *fetching) release() {
 func (x *fetching) sent(n int64) { x.h.Fetched(x.principal, n, 0) }
 
 func (x *fetching) done(results []partition.FetchResult) {
-	if !x.follower {
-		for i := range results {
-			if errors.Is(results[i].Err, kerr.NotLeaderForPartition) {
-				x.h.SendAway(func() { x.reply(results) })
-				return
-			}
+	if x.follower || !x.h.parting() {
+		x.reply(results)
+		return
+	}
+	var away []partition.TopicPartition
+	for i := range results {
+		if errors.Is(results[i].Err, kerr.NotLeaderForPartition) {
+			away = append(away, results[i].TP)
 		}
 	}
-	x.reply(results)
+	if away == nil {
+		x.reply(results)
+		return
+	}
+	x.h.SendAway(away, func() { x.reply(results) })
 }
 
 func (x *fetching) reply(results []partition.FetchResult) {

@@ -29,8 +29,8 @@ import (
 	"penstock/dataplane/txnverify"
 )
 
-// Deps is the world of a Handler. All fields but ACLs, SASL, Features,
-// EndGroupTransaction, Fetched, Logger and LogLevel are required.
+// Deps is the world of a Handler. All fields but ACLs, SASL, Features, Fetched,
+// Parting with SendAway, Logger and LogLevel are required.
 type Deps struct {
 	BrokerID     int32
 	Broker       func() *config.Broker // as it is now
@@ -60,14 +60,13 @@ type Deps struct {
 	// txnverify.Verifier.
 	VerifyTransaction func(txnID string, p coordinator.Producer, tps []protocol.TopicPartition, add bool, done func([]error))
 	VerifyBatches     func(txnID string, p coordinator.Producer, batches []txnverify.Batch, add bool, done func([]error))
-	// EndGroupTransaction tells the group coordinator that the marker of a producer's transaction
-	// is committed in a partition of __consumer_offsets. It must not block.
-	EndGroupTransaction func(partition int32, producerID int64, committed bool)
 	// Fetched meters the record bytes that a consumer has been sent.
 	Fetched func(principal string, bytes, records int64)
-	// SendAway gives a client that wanted to produce or to fetch the reply that this
-	// broker does not lead; it may do so later.
-	SendAway func(reply func())
+	// Parting says whether leaders of this broker are moving away just now; nil: never. Who
+	// then wanted to produce to partitions that this broker does not lead, or to fetch from them,
+	// gets his reply by SendAway, which may call it later.
+	Parting  func() bool
+	SendAway func(of []partition.TopicPartition, reply func())
 	// BrokerEpoch is the czxid of this broker's registration, known once
 	// Registered is closed.
 	BrokerEpoch func() int64
@@ -135,8 +134,7 @@ func New(ctx context.Context, d Deps) *Handler {
 		13: h.leaveGroup, 14: h.syncGroup, 15: h.describeGroups, 16: h.listGroups,
 		17: h.saslHandshake, 18: h.apiVersions, 19: h.createTopics, 20: h.deleteTopics,
 		21: h.deleteRecords, 22: h.initProducerID, 23: h.offsetForLeaderEpoch,
-		24: h.addPartitionsToTxn, 25: h.addOffsetsToTxn, 26: h.endTxn, 27: h.writeTxnMarkers,
-		28: h.txnOffsetCommit,
+		24: h.addPartitionsToTxn, 25: h.addOffsetsToTxn, 26: h.endTxn, 27: h.writeTxnMarkers, 28: h.txnOffsetCommit,
 		29: h.describeACLs, 30: h.createACLs, 31: h.deleteACLs,
 		32: h.describeConfigs, 33: h.alterConfigs, 34: h.alterReplicaLogDirs, 35: h.describeLogDirs, 36: h.saslAuthenticate, 37: h.createPartitions,
 		42: h.deleteGroups, 43: h.electLeaders, 44: h.incrementalAlterConfigs, 45: h.alterPartitionReassignments, 46: h.listPartitionReassignments, 47: h.offsetDelete,
@@ -218,6 +216,9 @@ func (h *Handler) within(millis int32) (context.Context, context.CancelFunc) {
 	}
 	return context.WithTimeout(h.ctx, d)
 }
+
+// parting says whether an answer is to be looked at for partitions that are led elsewhere.
+func (h *Handler) parting() bool { return h.Parting != nil && h.Parting() }
 
 // text is an error's message for a reply, nil for none.
 func text(err error) *string { return protocol.Message(err) }

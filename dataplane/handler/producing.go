@@ -46,13 +46,21 @@ func newProducing(h *Handler, r *listener.Request, req *kmsg.ProduceRequest) *pr
 }
 
 func (x *producing) done(results []partition.AppendResult) {
+	if !x.h.parting() {
+		x.reply(results)
+		return
+	}
+	var away []partition.TopicPartition
 	for i := range results {
 		if errors.Is(results[i].Err, kerr.NotLeaderForPartition) {
-			x.h.SendAway(func() { x.reply(results) })
-			return
+			away = append(away, results[i].TP)
 		}
 	}
-	x.reply(results)
+	if away == nil {
+		x.reply(results)
+		return
+	}
+	x.h.SendAway(away, func() { x.reply(results) })
 }
 
 func (x *producing) reply(results []partition.AppendResult) {

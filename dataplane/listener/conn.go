@@ -30,6 +30,7 @@ type Conn struct {
 	principal atomic.Pointer[string]
 	expiry    atomic.Int64 // Unix nanoseconds; 0 is never
 	muteUntil atomic.Int64 // Unix nanoseconds; no frame is read before (KIP-219)
+	idleSince atomic.Int64 // Unix nanoseconds; 0 while it is not waiting for a frame
 	clientID  string       // of the last request, kept to save the copy
 	host      string       // the peer's address without its port
 	out       writing      // only for send

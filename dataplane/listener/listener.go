@@ -109,7 +109,7 @@ func (l *Listener) Close() error {
 	l.mu.Unlock()
 	err := l.ln.Close()
 	l.cancel()
-	l.Conns(func(c *Conn) { c.Close("the broker stops") })
+	l.Conns((*Conn).part)
 	l.wg.Wait()
 	if errors.Is(err, net.ErrClosed) {
 		err = nil // StopAccepting came first

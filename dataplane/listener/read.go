@@ -96,7 +96,10 @@ func (c *Conn) awaitFrame(br *bufio.Reader) error {
 				deadline = login
 			}
 			c.nc.SetReadDeadline(deadline)
-			if _, err := br.Peek(1); errors.Is(err, os.ErrDeadlineExceeded) {
+			c.idleSince.Store(time.Now().UnixNano())
+			_, err := br.Peek(1)
+			c.idleSince.Store(0)
+			if errors.Is(err, os.ErrDeadlineExceeded) {
 				if stranger {
 					return &closeError{reason: "no login within " + c.l.cfg.LoginTimeout.String()}
 				}

@@ -128,10 +128,12 @@ func (m *Manager) orders(req *kmsg.LeaderAndISRRequest) []order {
 			orders = append(orders, order{tp: TopicPartition{Topic: t.Topic, Partition: s.Partition}, topicID: t.TopicID, state: s})
 		}
 	}
+	m.makeFolders(orders)
 	for i := range orders {
 		o := &orders[i]
 		o.p, o.err = m.admit(o)
 	}
+	clear(m.ready)
 	m.syncMade()
 	for i := range orders {
 		if o := &orders[i]; o.err == nil && o.p.gone() { // the folder has failed meanwhile
@@ -290,6 +292,7 @@ func (m *Manager) stopOne(s stopOrder) (from []*commitlog.Dir, err error) {
 	if m.cfg.Fetchers != nil {
 		m.cfg.Fetchers.Remove([]TopicPartition{s.tp})
 	}
+	p.endHandover() // what is not copied any more tells nothing of its leader
 	if !s.delete {
 		return nil, nil
 	}

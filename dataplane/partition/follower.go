@@ -21,6 +21,12 @@ func (p *Partition) follow(s *kmsg.LeaderAndISRRequestTopicPartition) {
 	p.append.Lock()
 	p.state.Lock()
 	p.version.Add(1)
+	ended := false
+	if p.role == leader && s.Leader >= 0 {
+		p.setHanding(true)
+	} else if s.Leader < 0 {
+		ended = p.setHanding(false) // there is nobody to wait for
+	}
 	p.role = follower
 	p.leaderID = s.Leader
 	p.assign(s)
@@ -28,6 +34,9 @@ func (p *Partition) follow(s *kmsg.LeaderAndISRRequestTopicPartition) {
 	p.end = p.log().EndOffset()
 	p.state.Unlock()
 	p.append.Unlock()
+	if ended {
+		p.m.handovers.Check(p)
+	}
 	p.m.produces.Check(p)
 	p.m.fetches.Check(p)
 }

@@ -15,6 +15,7 @@ import (
 func (p *Partition) lead(s *kmsg.LeaderAndISRRequestTopicPartition) (isNew bool, err error) {
 	isNew, committed, err := p.takeLead(s)
 	if err == nil {
+		p.endHandover()
 		p.changed(committed)
 	}
 	return isNew, err

@@ -29,15 +29,25 @@ func (m *Manager) create(tp TopicPartition, id protocol.UUID, isNew bool) (*Part
 	defer m.configs.Unlock()
 	tc := m.cfg.Topic(tp.Topic)
 	for {
-		d := m.preferred[tp]
-		asked := d != nil
-		if !asked {
-			d = m.leastUsed()
+		d, ready := m.ready[tp], true
+		delete(m.ready, tp)
+		if d == nil {
+			d, ready = m.preferred[tp], false
+		}
+		asked := d != nil && d == m.preferred[tp]
+		if d == nil {
+			d = least(m.cfg.Dirs, m.used())
 		}
 		if d == nil || m.offline(d) {
 			return nil, fmt.Errorf("no folder for %s: %w", tp, kerr.KafkaStorageError)
 		}
-		log, err := m.createLog(d, d.PartitionPath(tp), id, tc)
+		var log *commitlog.Log
+		var err error
+		if ready {
+			log, err = m.openLog(d, d.PartitionPath(tp), tc, commitlog.OpenOptions{CleanShutdown: true})
+		} else {
+			log, err = m.createLog(d, d.PartitionPath(tp), id, tc)
+		}
 		if err != nil {
 			m.failDir(d, err)
 			if asked {
@@ -54,7 +64,7 @@ func (m *Manager) create(tp TopicPartition, id protocol.UUID, isNew bool) (*Part
 		m.parts[tp] = p
 		failed := m.offIn[d]
 		m.mu.Unlock()
-		if failed != nil { // since leastUsed looked
+		if failed != nil { // since used looked
 			p.fail(failed)
 			return nil, kerr.KafkaStorageError
 		}
@@ -70,25 +80,74 @@ func (m *Manager) createLog(d *commitlog.Dir, path string, id protocol.UUID, tc 
 	return m.openLog(d, path, tc, commitlog.OpenOptions{CleanShutdown: true})
 }
 
-func (m *Manager) leastUsed() *commitlog.Dir {
+// makeFolders makes the folders of all replicas that a request brings, side by side; create
+// opens their logs. What fails is left to create as well, which looks for another folder.
+// With ctl held.
+func (m *Manager) makeFolders(orders []order) {
+	var tps []TopicPartition
+	var dirs []*commitlog.Dir
+	var paths []string
+	var ids []protocol.UUID
+	count, named := m.used(), map[TopicPartition]bool{}
+	for i := range orders {
+		o := &orders[i]
+		if named[o.tp] {
+			continue
+		}
+		named[o.tp] = true
+		if _, damaged := m.damagedAt(o.tp); damaged || m.Partition(o.tp) != nil || !slices.Contains(o.state.Replicas, m.cfg.BrokerID) || !o.state.IsNew && m.anyOffline() {
+			continue
+		}
+		d := m.preferred[o.tp]
+		if d == nil {
+			d = least(m.cfg.Dirs, count)
+		}
+		if d == nil || m.offline(d) {
+			continue
+		}
+		count[d]++
+		tps, dirs, paths, ids = append(tps, o.tp), append(dirs, d), append(paths, d.PartitionPath(o.tp)), append(ids, o.topicID)
+	}
+	for i, err := range commitlog.MakeFolders(m.cfg.FS, paths, ids) {
+		if err != nil {
+			m.failDir(dirs[i], err)
+			continue
+		}
+		m.ready[tps[i]] = dirs[i]
+	}
+}
+
+// used counts the replicas in each folder that works, and the copies on their way there.
+func (m *Manager) used() map[*commitlog.Dir]int {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
-	if len(m.cfg.Dirs) == 1 { // asked for each of ten thousand
-		if d := m.cfg.Dirs[0]; m.offIn[d] == nil {
-			return d
-		}
-		return nil
-	}
 	count := map[*commitlog.Dir]int{}
-	for _, p := range m.parts {
-		count[p.dir()]++
-		if f := p.copying(); f != nil {
-			count[f.dir]++
+	for _, d := range m.cfg.Dirs {
+		if m.offIn[d] == nil {
+			count[d] = 0
 		}
 	}
-	var best *commitlog.Dir
-	for _, d := range m.cfg.Dirs {
-		if m.offIn[d] == nil && (best == nil || count[d] < count[best]) {
+	if len(count) < 2 { // asked for each of ten thousand
+		return count
+	}
+	add := func(d *commitlog.Dir) {
+		if _, ok := count[d]; ok {
+			count[d]++
+		}
+	}
+	for _, p := range m.parts {
+		add(p.dir())
+		if f := p.copying(); f != nil {
+			add(f.dir)
+		}
+	}
+	return count
+}
+
+// least is the first of the folders with the least in it; nil if none is counted.
+func least(dirs []*commitlog.Dir, count map[*commitlog.Dir]int) (best *commitlog.Dir) {
+	for _, d := range dirs {
+		if n, ok := count[d]; ok && (best == nil || n < count[best]) {
 			best = d
 		}
 	}
@@ -160,6 +219,7 @@ func (m *Manager) lose(lost []*Partition, tps []TopicPartition, copies []*future
 		m.produces.Check(p)
 		m.fetches.Check(p)
 		m.deletes.Check(p)
+		m.handovers.Check(p)
 		_ = p.log().Abandon()
 		if f := p.copying(); f != nil {
 			// The copy stays on disk and is taken up when both folders are there again.
@@ -219,6 +279,7 @@ func (m *Manager) DescribeDirs(want func(TopicPartition) bool) []DirInfo {
 	}
 	in := map[*commitlog.Dir][]ReplicaInfo{}
 	for _, p := range m.Partitions() {
+		m.handovers.Check(p)
 		if !want(p.tp) || p.gone() {
 			continue
 		}

@@ -27,6 +27,9 @@ type Manager struct {
 	fetches  *purgatory.Purgatory[*Partition]
 	deletes  *purgatory.Purgatory[*Partition]
 
+	handovers *purgatory.Purgatory[*Partition]
+	handing   atomic.Int64 // partitions whose successors are awaited
+
 	leaderRate   throttle // of what leaders send to throttled replicas
 	followerRate throttle // of what throttled followers fetch
 
@@ -34,6 +37,7 @@ type Manager struct {
 	controllerEpoch int32
 	preferred       map[TopicPartition]*commitlog.Dir // where a replica that is not there yet is to be made
 	made            map[*commitlog.Dir]bool           // folders with new replicas whose names are not yet synced
+	ready           map[TopicPartition]*commitlog.Dir // where the folders of replicas lie whose logs are about to be made
 
 	// configs is held from the reading of a topic's configuration until it holds
 	// for all replicas there are: a change finds a new replica, or the new replica
@@ -103,8 +107,10 @@ func NewManager(ctx context.Context, cfg Config) (*Manager, error) {
 		fetches:         purgatory.New[*Partition](cfg.Wheel),
 		deletes:         purgatory.New[*Partition](cfg.Wheel),
 		controllerEpoch: -1,
+		handovers:       purgatory.New[*Partition](cfg.Wheel),
 		preferred:       map[TopicPartition]*commitlog.Dir{},
 		made:            map[*commitlog.Dir]bool{},
+		ready:           map[TopicPartition]*commitlog.Dir{},
 		parts:           map[TopicPartition]*Partition{},
 		offIn:           map[*commitlog.Dir]error{},
 		damaged:         map[TopicPartition]damagedReplica{},
@@ -306,6 +312,7 @@ func (m *Manager) end() bool {
 	m.produces.Close()
 	m.fetches.Close()
 	m.deletes.Close()
+	m.handovers.Close()
 	return true
 }
 

@@ -59,6 +59,7 @@ type Partition struct {
 	replicas       []int32
 	isr            []int32 // as committed by the controller
 	change         *isrChange
+	handing        bool // led here until now, see handover.go
 	remotes        []remote
 	end            int64 // log end offset that readers may see
 	hw             int64
@@ -341,4 +342,5 @@ func (p *Partition) fail(err error) {
 	defer p.state.Unlock()
 	p.version.Add(1)
 	p.failed = err
+	p.setHanding(false)
 }

@@ -39,6 +39,7 @@ type cluster struct {
 	rng      *rand.Rand
 	nodes    []*node
 	dialling atomic.Int64 // how long a connection takes to make, a time.Duration
+	dialled  atomic.Int64 // connections made
 
 	mu       sync.Mutex
 	cut      map[[2]int32]bool // from, to
@@ -100,6 +101,7 @@ func (n *node) start() {
 				return nil, errors.New("no route")
 			}
 			time.Sleep(time.Duration(c.dialling.Load()))
+			c.dialled.Add(1)
 			return &fakeConn{c: c, from: n.id, to: to, target: c.node(to).epochNow()}, nil
 		},
 	})

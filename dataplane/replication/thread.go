@@ -33,6 +33,10 @@ type thread struct {
 	interrupt   *time.Timer
 	interrupted bool
 	added       bool // a partition since the batch of that fetch was put together
+	// polls counts the fetches. gone are the partitions that were taken away since that
+	// batch was put together: most are back at once, under another epoch of this leader.
+	polls uint64
+	gone  map[protocol.TopicPartition]*copying
 
 	// Below is the run goroutine's own.
 	conn     Conn
@@ -53,25 +57,37 @@ type copying struct {
 	failures int
 	notUntil time.Time
 	asked    partition.FetchState // in the request under way
+	poll     uint64               // the last fetch that it was part of
+	heralds  bool                 // the leader's first answer is waited for: see Partition.AwaitsLeader
+	refused  bool                 // the answer had an error for it
 }
 
 func newThread(f *Fetchers, key threadKey) *thread {
-	return &thread{f: f, key: key, wake: make(chan struct{}, 1), parts: map[protocol.TopicPartition]*copying{}}
+	return &thread{
+		f: f, key: key, wake: make(chan struct{}, 1), parts: map[protocol.TopicPartition]*copying{}, gone: map[protocol.TopicPartition]*copying{},
+	}
 }
 
 func (t *thread) add(tp protocol.TopicPartition, target partition.FetchTarget) {
-	c := &copying{tp: tp, target: target, topicID: target.Partition.TopicID()}
+	c := &copying{tp: tp, target: target, topicID: target.Partition.TopicID(), heralds: target.Partition.AwaitsLeader()}
 	t.mu.Lock()
-	if old := t.parts[tp]; old != nil {
+	old := t.parts[tp]
+	if old != nil {
 		t.drop(old)
+	} else {
+		old = t.gone[tp]
 	}
 	t.parts[tp] = c
 	t.order = append(t.order, c)
 	if target.Addr != "" {
 		t.addr = target.Addr
 	}
-	t.added = true
-	t.hurry()
+	// The leader ends a poll that names an epoch which is over, when it hears of the next
+	// one: there is no need to give up the connection.
+	if old == nil || t.cancelFetch == nil || old.poll != t.polls || old.topicID != c.topicID {
+		t.added = true
+		t.hurry()
+	}
 	t.mu.Unlock()
 	t.signal()
 }
@@ -128,11 +144,15 @@ func (t *thread) cutShort() {
 }
 
 // fetch makes the request; interrupted says that it was cut short.
-func (t *thread) fetch(req kmsg.Request) (frame *peer.Frame, interrupted bool, err error) {
+func (t *thread) fetch(req kmsg.Request, batch []*copying) (frame *peer.Frame, interrupted bool, err error) {
 	ctx, cancel := context.WithTimeout(t.f.ctx, t.f.cfg.RequestTimeout)
 	defer cancel()
 	t.mu.Lock()
 	t.cancelFetch = cancel
+	t.polls++
+	for _, c := range batch {
+		c.poll = t.polls
+	}
 	if t.added || t.resharing { // while we connected, say
 		t.hurry()
 	}
@@ -154,6 +174,7 @@ func (t *thread) remove(tp protocol.TopicPartition) {
 	t.mu.Lock()
 	if c := t.parts[tp]; c != nil {
 		t.drop(c)
+		t.gone[tp] = c
 	}
 	t.mu.Unlock()
 	t.signal()
@@ -204,6 +225,7 @@ func (t *thread) ready(now time.Time) (batch []*copying, next time.Time) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.added = false
+	clear(t.gone)
 	for _, c := range t.order {
 		if !c.notUntil.After(now) {
 			batch = append(batch, c)
@@ -214,20 +236,30 @@ func (t *thread) ready(now time.Time) (batch []*copying, next time.Time) {
 	return batch, next
 }
 
+// keepFor is how long a thread that has nothing to copy keeps its connection: a leader whose epoch
+// has gone up is left by all its followers, until they hear of it, too.
+const keepFor = time.Second
+
 // sleep waits for news or until the time given. With nothing at all to copy
-// the connection is given up.
+// the connection is given up after a while.
 func (t *thread) sleep(until time.Time) {
+	idle := until.IsZero()
 	var alarm <-chan time.Time
-	if until.IsZero() {
-		t.disconnect()
-	} else {
-		timer := time.NewTimer(time.Until(until))
+	if !idle || t.conn != nil {
+		d := keepFor
+		if !idle {
+			d = time.Until(until)
+		}
+		timer := time.NewTimer(d)
 		defer timer.Stop()
 		alarm = timer.C
 	}
 	select {
 	case <-t.wake:
 	case <-alarm:
+		if idle {
+			t.disconnect()
+		}
 	case <-t.f.ctx.Done():
 	}
 }
@@ -296,7 +328,10 @@ func (t *thread) round(batch []*copying, next time.Time) error {
 	if !next.IsZero() {
 		req.MaxWaitMillis = min(req.MaxWaitMillis, int32(max(time.Until(next), 0).Milliseconds())+1)
 	}
-	frame, interrupted, err := t.fetch(req)
+	if slices.ContainsFunc(batch, func(c *copying) bool { return c.heralds }) {
+		req.MaxWaitMillis = 0
+	}
+	frame, interrupted, err := t.fetch(req, batch)
 	if interrupted && err != nil {
 		t.disconnect()
 		return nil
@@ -329,6 +364,12 @@ func (t *thread) round(batch []*copying, next time.Time) error {
 			if c := t.session.find(topic, topic.Partitions[j].Partition); c != nil {
 				t.take(c, &topic.Partitions[j])
 			}
+		}
+	}
+	for _, c := range batch { // also those of which a session has nothing to say
+		if c.heralds && !c.refused {
+			c.heralds = false
+			c.target.Partition.LeaderServes(c.target.LeaderEpoch)
 		}
 	}
 	if t.unheard {
@@ -367,7 +408,7 @@ func (t *thread) prepare(batch []*copying, next time.Time) ([]*copying, time.Tim
 			t.mu.Unlock()
 			continue
 		}
-		c.asked = st
+		c.asked, c.refused = st, false
 		out = append(out, c)
 	}
 	return out, next
@@ -377,6 +418,7 @@ func (t *thread) prepare(batch []*copying, next time.Time) ([]*copying, time.Tim
 func (t *thread) take(c *copying, r *kmsg.FetchResponseTopicPartition) {
 	p, epoch := c.target.Partition, c.target.LeaderEpoch
 	err := kerr.ErrorForCode(r.ErrorCode)
+	c.refused = err != nil
 	n := 0
 	switch {
 	case err == nil && (r.DivergingEpoch.Epoch >= 0 || r.DivergingEpoch.EndOffset >= 0):
