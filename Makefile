@@ -98,10 +98,20 @@ fuzz: ## every fuzz target of the data plane, FUZZTIME each (1m)
 bench: build ## compare with Apache Kafka: needs Java 17 and Maven
 	$(GO) run ./dataplane/brokertest/bench $(ARGS)
 
-compat: deps ## other makes' clients against the service: needs kcat, Python's venv, Java 17 and Maven
+# RUN=names runs those programs of the matrix only, PEER=kafka all of it against Apache Kafka; WRITE=1 writes
+# docs/compatibility.md. What programs and brokers say is in bin/compat.
+RUN         ?=
+PEER        ?= penstock
+WRITE       ?=
+REQUIREMENTS := controlplane/dev/compat/python/requirements.txt
+compat: deps ## suites and programs of other makes against the service; RUN=name, PEER=kafka, WRITE=1: needs Python's venv, Java 17, Maven
+	$(call install,kcat nodejs npm)
 	@[ -x $(VENV)/bin/pip ] || python3 -m venv $(VENV)
-	@$(VENV)/bin/python -c 'import confluent_kafka' 2>/dev/null || $(VENV)/bin/pip install -q confluent-kafka
-	PYTHON=$(VENV)/bin/python $(GO) test -count=1 -timeout 20m -tags compat -v -run TestCompat ./controlplane/dev/devtest
+	@cmp -s $(REQUIREMENTS) $(VENV)/requirements.txt || { $(VENV)/bin/pip install -q -r $(REQUIREMENTS) && cp $(REQUIREMENTS) $(VENV)/; }
+	@[ -n "$(RUN)" ] || [ $(PEER) != penstock ] || \
+		PYTHON=$(VENV)/bin/python $(GO) test -count=1 -timeout 20m -tags compat -v -run TestCompat ./controlplane/dev/devtest
+	PYTHON=$(VENV)/bin/python $(GO) test -count=1 -timeout 60m -v -run TestMatrix ./controlplane/dev/compat \
+		-matrix -matrix.run '$(RUN)' -matrix.peer $(PEER) -matrix.write=$(if $(WRITE),true,false) -matrix.logs $(CURDIR)/$(BIN)/compat
 
 compat-kafka: deps ## Apache Kafka: the black-box suite against it, its tools over our logs, folders carried both ways, mixed clusters: needs Java 17 and Maven
 	$(GO) test -count=1 -timeout 20m -tags compat -v -run 'TestBlackBoxOfApacheKafka|TestKafkaReadsOurLogs|TestCarried|TestRetriesAfter|TestMixed|TestExactlyOnceOfApacheKafka' ./dataplane/brokertest ./dataplane/brokertest/eos

@@ -51,6 +51,8 @@ var layers = []struct {
 	{"the door's other side", []string{"controlplane/client"}},
 	{"the whole service on one machine", []string{"controlplane/dev"}},
 	{"the control plane's daemon and tool", []string{"controlplane/cmd"}},
+
+	{"examples to read and run: of this module they import nothing", []string{"docs/examples"}},
 }
 
 func layerOf(pkg string) (int, string) {

@@ -312,6 +312,11 @@ func (b *Broker) startGroups(context.Context) error {
 		InitialRebalanceDelay: b.cfg.GroupInitialRebalanceDelay, MaxSize: b.cfg.GroupMaxSize,
 		MaxOffsetMetadataSize: b.cfg.OffsetMetadataMaxBytes,
 		OffsetsRetention:      b.cfg.OffsetsRetention, OffsetsCheckInterval: b.cfg.OffsetsRetentionCheck, Logger: b.log,
+		Topics: b.groupTopics, ConsumerProtocol: b.cfg.ConsumerGroups,
+		ConsumerSessionTimeout: b.cfg.ConsumerGroupSession, ConsumerHeartbeatInterval: b.cfg.ConsumerGroupHeartbeat,
+		ConsumerMaxSize: b.cfg.ConsumerGroupMaxSize, ConsumerAssignors: b.cfg.ConsumerGroupAssignors,
+		ConsumerAssignmentInterval: b.cfg.ConsumerGroupAssignment, ConsumerRegexRefresh: b.cfg.ConsumerGroupRegexRefresh,
+		Migration: migrationPolicies[b.cfg.ConsumerGroupMigration],
 	}, &internalLog{topic: protocol.OffsetsTopic, partitions: b.partitions, metadata: b.metadata, timeout: b.cfg.OffsetsCommitTimeout}, wheelTimers{b.wheel})
 	b.onStop("group coordinator", func(context.Context) error { b.groups.Close(); return nil })
 	return nil

@@ -143,7 +143,7 @@ func (t *topicConfigs) parse(topic string, overrides map[string]string) partitio
 			DeleteDelay: atLeastTick(c.FileDeleteDelay), ProducerExpiry: broker.ProducerIDExpiration, VerifyTransactions: broker.VerifyTransactions,
 		},
 		MinISR: c.MinISR, MinCleanableRatio: c.MinCleanableRatio,
-		LeaderThrottled: partition.ParseThrottled(c.LeaderThrottled), FollowerThrottled: partition.ParseThrottled(c.FollowerThrottled),
+		LeaderThrottled: c.LeaderThrottled, FollowerThrottled: c.FollowerThrottled,
 		Validate: recordbatch.ValidateOptions{
 			MaxMessageBytes: c.MaxMessageBytes, LogAppendTime: c.LogAppendTime, Compacted: c.Compact,
 			BoundTimes: true, BeforeMaxMs: boundMs(c.TimestampBeforeMax), AfterMaxMs: boundMs(c.TimestampAfterMax),

@@ -391,6 +391,71 @@ var sessionCases = []blackBoxCase{
 			wantCode(t, "the closed session", next(6, nil).ErrorCode, kerr.FetchSessionIDNotFound)
 		}
 	}},
+	{"fetch sessions/a topic made anew under its name is another one", func(t *testing.T, b *target) {
+		w := b.dial(t)
+		for _, v := range []int16{12, 13, 17} {
+			old := b.topic(t, 1)
+			mustProduce(w, old.name, batch(t, "old", "old"), 0)
+			full := at(fetchOf(old.name, 0, 2), v)
+			full.Topics[0].TopicID = old.id
+			full.SessionEpoch, full.MaxWaitMillis = 0, 0
+			first := ask[*kmsg.FetchResponse](w, full)
+			if first.ErrorCode != 0 || first.SessionID == 0 {
+				t.Fatalf("v%d: %+v", v, first)
+			}
+			epoch := int32(0)
+			next := func(change func(*kmsg.FetchRequest)) *kmsg.FetchResponse {
+				t.Helper()
+				req := at(fetchOf(old.name, 0, 0), v)
+				req.Topics = nil
+				epoch++
+				req.SessionID, req.SessionEpoch, req.MaxWaitMillis = first.SessionID, epoch, 0
+				if change != nil {
+					change(req)
+				}
+				return ask[*kmsg.FetchResponse](w, req)
+			}
+			del := at(kmsg.NewPtrDeleteTopicsRequest(), 5)
+			del.TopicNames, del.TimeoutMillis = []string{old.name}, 10_000
+			wantCode(t, "the deletion", ask[*kmsg.DeleteTopicsResponse](w, del).Topics[0].ErrorCode, nil)
+			var anew [16]byte
+			Await(t, time.Minute, "the topic made anew", func() error {
+				req, rt := at(kmsg.NewPtrCreateTopicsRequest(), 7), kmsg.NewCreateTopicsRequestTopic()
+				rt.Topic, rt.NumPartitions, rt.ReplicationFactor = old.name, 1, 1
+				req.Topics, req.TimeoutMillis = append(req.Topics, rt), 10_000
+				made := ask[*kmsg.CreateTopicsResponse](w, req).Topics[0]
+				anew = made.TopicID
+				return kerr.ErrorForCode(made.ErrorCode)
+			})
+			if anew == old.id {
+				t.Fatal("it has the old id")
+			}
+			awaitProduce(w, old.name, batch(t, "new"), nil)
+			if v == 12 { // by name: the session goes on, at an offset that the new log does not have
+				r := next(nil)
+				if r.ErrorCode != 0 || len(r.Topics) != 1 || r.Topics[0].Partitions[0].ErrorCode != kerr.OffsetOutOfRange.Code {
+					t.Errorf("v%d: %+v", v, r)
+				}
+				continue
+			}
+			r := next(nil)
+			if r.ErrorCode != 0 || len(r.Topics) != 1 || r.Topics[0].TopicID != old.id || len(r.Topics[0].Partitions[0].RecordBatches) > 0 {
+				t.Fatalf("v%d: %+v", v, r)
+			}
+			if err := kerr.ErrorForCode(r.Topics[0].Partitions[0].ErrorCode); err != kerr.UnknownTopicID && err != kerr.InconsistentTopicID {
+				t.Errorf("v%d: the old topic is answered with %v", v, err)
+			}
+			r = next(func(req *kmsg.FetchRequest) {
+				f := kmsg.NewFetchRequestForgottenTopic()
+				f.TopicID, f.Partitions = old.id, []int32{0}
+				req.ForgottenTopics = append(req.ForgottenTopics, f)
+				addFetch(req, old.name, anew, 0, 0)
+			})
+			if r.ErrorCode != 0 || len(r.Topics) != 1 || r.Topics[0].TopicID != anew || len(values(t, r.Topics[0].Partitions[0].RecordBatches)) != 1 {
+				t.Errorf("v%d: the new topic in the same session: %+v", v, r)
+			}
+		}
+	}},
 	{"fetch sessions/an unknown session", func(t *testing.T, b *target) {
 		w := b.dial(t)
 		req := fetchOf(b.topic(t, 1).name, 0, 0)

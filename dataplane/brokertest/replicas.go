@@ -2,7 +2,9 @@ package brokertest
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -64,5 +66,8 @@ func logBytes(dir string) (data []byte, epochs string, err error) {
 		data = append(data, b...)
 	}
 	b, err := os.ReadFile(filepath.Join(dir, "leader-epoch-checkpoint"))
+	if errors.Is(err, fs.ErrNotExist) && len(data) == 0 { // nobody has ever written to it
+		err = nil
+	}
 	return data, string(b), err
 }

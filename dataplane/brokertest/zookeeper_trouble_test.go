@@ -12,6 +12,7 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"penstock/dataplane/coordination"
@@ -242,6 +243,69 @@ func TestEnsembleLosesServers(t *testing.T) {
 	c.ZKs[1].Thaw()
 	create("afterwards")
 	l.goesOn(500, time.Minute)
+	l.end(t)
+}
+
+// TestZooKeeperIsGoneForManySessions: the whole ensemble is out of reach for ten session timeouts. Clients of
+// existing leaders produce and read on all the while, and none of the brokers gives up. Afterwards every session is
+// over at once: the brokers register anew, one of them becomes controller, topics can be made, and
+// the death of a leader is noticed.
+func TestZooKeeperIsGoneForManySessions(t *testing.T) {
+	t.Parallel()
+	const session, sessions = 1500 * time.Millisecond, 10
+	c := Start(t, Options{Brokers: 3, Settings: []string{fmt.Sprint("zookeeper.session.timeout.ms=", session.Milliseconds())}})
+	c.CreateTopic("ledger", 6, 3, "min.insync.replicas=2")
+	l := startLoad(c, "ledger")
+	l.goesOn(500, time.Minute)
+	reader := c.Client(kgo.ConsumeTopics("ledger"))
+	read := func(n int) {
+		t.Helper()
+		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+		defer cancel()
+		for n > 0 {
+			fs := reader.PollFetches(ctx)
+			if err := fs.Err(); err != nil {
+				t.Fatalf("%d records short: %v", n, err)
+			}
+			n -= fs.NumRecords()
+		}
+	}
+	read(500)
+	epochs := map[int32]int64{}
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
+	defer cancel()
+	zk := c.zookeeper(ctx)
+	for _, n := range c.Brokers {
+		b, err := zk.Broker(ctx, n.ID)
+		if err != nil {
+			t.Fatal(err)
+		}
+		epochs[n.ID] = b.Epoch
+	}
+	c.ZK.Freeze()
+	for gone := time.Now(); time.Since(gone) < sessions*session; {
+		l.goesOn(200, time.Minute)
+		read(200)
+	}
+	c.ZK.Thaw()
+	for _, n := range c.Brokers {
+		Await(t, time.Minute, fmt.Sprintf("broker %d registered under a new session", n.ID), func() error {
+			b, err := zk.Broker(ctx, n.ID)
+			if err == nil && b.Epoch <= epochs[n.ID] {
+				err = fmt.Errorf("epoch %d as before", b.Epoch)
+			}
+			return err
+		})
+	}
+	c.AwaitWhole("ledger", time.Minute)
+	c.createAtLast("afterwards")
+	dead := c.leader("ledger", 0)
+	c.Brokers[dead].Kill()
+	c.awaitLeader("ledger", 0, dead)
+	c.Brokers[dead].Start()
+	c.AwaitWhole("ledger", time.Minute)
+	l.goesOn(500, time.Minute)
+	read(500)
 	l.end(t)
 }
 

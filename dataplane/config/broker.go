@@ -118,6 +118,16 @@ type Broker struct {
 	GroupMaxSize               int
 	GroupInitialRebalanceDelay time.Duration
 
+	// Consumer groups (KIP-848).
+	ConsumerGroups            bool // are served
+	ConsumerGroupSession      time.Duration
+	ConsumerGroupHeartbeat    time.Duration
+	ConsumerGroupMaxSize      int
+	ConsumerGroupAssignors    []string // uniform, range
+	ConsumerGroupAssignment   time.Duration
+	ConsumerGroupRegexRefresh time.Duration
+	ConsumerGroupMigration    string // BIDIRECTIONAL, UPGRADE, DOWNGRADE or DISABLED
+
 	// Quotas.
 	QuotaSamples int
 	QuotaWindow  time.Duration
@@ -338,6 +348,18 @@ func (b *Broker) fill(r *reader) {
 	b.GroupMaxSession = r.ms("group.max.session.timeout.ms")
 	b.GroupMaxSize = r.int("group.max.size")
 	b.GroupInitialRebalanceDelay = r.ms("group.initial.rebalance.delay.ms")
+	b.ConsumerGroups = slices.Contains(r.list("group.coordinator.rebalance.protocols"), "consumer")
+	b.ConsumerGroupSession = r.ms("group.consumer.session.timeout.ms")
+	b.ConsumerGroupHeartbeat = r.ms("group.consumer.heartbeat.interval.ms")
+	b.ConsumerGroupMaxSize = r.int("group.consumer.max.size")
+	for _, name := range r.list("group.consumer.assignors") {
+		if name = assignorClasses[name]; !slices.Contains(b.ConsumerGroupAssignors, name) {
+			b.ConsumerGroupAssignors = append(b.ConsumerGroupAssignors, name)
+		}
+	}
+	b.ConsumerGroupAssignment = r.ms("group.consumer.assignment.interval.ms")
+	b.ConsumerGroupRegexRefresh = r.ms("group.consumer.regex.refresh.interval.ms")
+	b.ConsumerGroupMigration = strings.ToUpper(r.text("group.consumer.migration.policy"))
 
 	b.QuotaSamples = r.int("quota.window.num")
 	b.QuotaWindow = r.unit("quota.window.size.seconds", time.Second)
@@ -394,6 +416,15 @@ func (b *Broker) checkTogether(r *reader) {
 	}
 	if b.ReplicaSocketTimeout < b.ReplicaFetchWaitMax {
 		r.fail("replica.socket.timeout.ms", "must be at least replica.fetch.wait.max.ms")
+	}
+	for _, what := range []string{"session.timeout.ms", "heartbeat.interval.ms", "assignment.interval.ms"} {
+		low, is, high := "group.consumer.min."+what, "group.consumer."+what, "group.consumer.max."+what
+		if r.num(is) < r.num(low) || r.num(is) > r.num(high) {
+			r.fail(is, "must be between %s (%d) and %s (%d)", low, r.num(low), high, r.num(high))
+		}
+	}
+	if b.ConsumerGroupHeartbeat >= b.ConsumerGroupSession {
+		r.fail("group.consumer.heartbeat.interval.ms", "must be less than group.consumer.session.timeout.ms")
 	}
 	if b.GroupMinSession > b.GroupMaxSession {
 		r.fail("group.min.session.timeout.ms", "must not exceed group.max.session.timeout.ms")

@@ -35,6 +35,20 @@ var brokerKeys = []key{
 	{name: "delete.topic.enable", typ: tBool, def: "true", doc: "Whether topics may be deleted."},
 	{name: "fetch.max.bytes", typ: tInt, def: "57671680", check: atLeast(1024), doc: "Most bytes in one fetch reply."},
 	{name: "follower.replication.throttled.rate", typ: tLong, def: "9223372036854775807", check: atLeast(0), dynamic: true, doc: "Bytes per second that this broker's throttled followers fetch at, all together (follower.replication.throttled.replicas of the topics). Kafka knows it as a dynamic setting only."},
+	{name: "group.consumer.assignment.interval.ms", typ: tInt, def: "1000", check: atLeast(0), doc: "Least time between two assignments of a consumer group (KIP-1263), in ms."},
+	{name: "group.consumer.assignors", typ: tList, def: "uniform,range", check: assignors, doc: "Assignors that members of consumer groups may ask for, uniform and range or Kafka's classes of these names; the first is for those that do not ask."},
+	{name: "group.consumer.heartbeat.interval.ms", typ: tInt, def: "5000", check: atLeast(1), doc: "Time between heartbeats that members of consumer groups are told to keep, in ms."},
+	{name: "group.consumer.max.assignment.interval.ms", typ: tInt, def: "15000", check: atLeast(0), doc: "Largest value of group.consumer.assignment.interval.ms, in ms."},
+	{name: "group.consumer.max.heartbeat.interval.ms", typ: tInt, def: "15000", check: atLeast(1), doc: "Largest value of group.consumer.heartbeat.interval.ms, in ms."},
+	{name: "group.consumer.max.session.timeout.ms", typ: tInt, def: "60000", check: atLeast(1), doc: "Largest value of group.consumer.session.timeout.ms, in ms."},
+	{name: "group.consumer.max.size", typ: tInt, def: "2147483647", check: atLeast(1), doc: "Most members of one consumer group."},
+	{name: "group.consumer.migration.policy", typ: tString, def: "BIDIRECTIONAL", check: anyCase("BIDIRECTIONAL", "UPGRADE", "DOWNGRADE", "DISABLED"), doc: "Which way a group with members may change between the classic and the consumer protocol."},
+	{name: "group.consumer.min.assignment.interval.ms", typ: tInt, def: "0", check: atLeast(0), doc: "Least value of group.consumer.assignment.interval.ms, in ms."},
+	{name: "group.consumer.min.heartbeat.interval.ms", typ: tInt, def: "5000", check: atLeast(1), doc: "Least value of group.consumer.heartbeat.interval.ms, in ms."},
+	{name: "group.consumer.min.session.timeout.ms", typ: tInt, def: "45000", check: atLeast(1), doc: "Least value of group.consumer.session.timeout.ms, in ms."},
+	{name: "group.consumer.regex.refresh.interval.ms", typ: tInt, def: "600000", check: atLeast(10000), doc: "Time after which the topics of subscribed regular expressions are looked up again whatever happens, in ms."},
+	{name: "group.consumer.session.timeout.ms", typ: tInt, def: "45000", check: atLeast(1), doc: "Silence after which a member of a consumer group is given up, in ms."},
+	{name: "group.coordinator.rebalance.protocols", typ: tList, def: "classic,consumer", check: listOf("classic", "consumer", "share", "streams"), doc: "Group protocols served: without consumer, members of that protocol are refused (UNSUPPORTED_VERSION); classic is always served, share and streams are not."},
 	{name: "group.initial.rebalance.delay.ms", typ: tInt, def: "3000", check: atLeast(0), doc: "Wait for more members before a new group's first rebalance, in ms."},
 	{name: "group.max.session.timeout.ms", typ: tInt, def: "1800000", check: atLeast(0), doc: "Longest session timeout that a member may ask for, in ms."},
 	{name: "group.max.size", typ: tInt, def: "2147483647", check: atLeast(1), doc: "Most members of one group."},
@@ -207,18 +221,9 @@ delete.records.purgatory.purge.interval.requests
 early.start.listeners
 eligible.leader.replicas.enable
 fetch.purgatory.purge.interval.requests
-group.consumer.assignors
-group.consumer.heartbeat.interval.ms
-group.consumer.max.heartbeat.interval.ms
-group.consumer.max.session.timeout.ms
-group.consumer.max.size
-group.consumer.migration.policy
-group.consumer.min.heartbeat.interval.ms
-group.consumer.min.session.timeout.ms
-group.consumer.session.timeout.ms
+group.consumer.assignor.offload.enable
 group.coordinator.append.linger.ms
 group.coordinator.new.enable
-group.coordinator.rebalance.protocols
 group.coordinator.threads
 group.share.delivery.count.limit
 group.share.enable

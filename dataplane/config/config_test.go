@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -103,7 +104,7 @@ func TestDefaultsAreKafkas(t *testing.T) {
 	want := Topic{Delete: true, CompressionType: "producer", GzipLevel: -1, LZ4Level: 9, ZstdLevel: 3, DeleteRetention: 24 * time.Hour, FileDeleteDelay: time.Minute,
 		FlushMessages: 1<<63 - 1, FlushInterval: Forever, IndexIntervalBytes: 4096, MaxCompactionLag: Forever, MinCleanableRatio: 0.5, MaxMessageBytes: 1048588,
 		TimestampBeforeMax: Forever, TimestampAfterMax: time.Hour, MinISR: 1, RetentionBytes: -1, Retention: 7 * 24 * time.Hour, SegmentBytes: 1 << 30, SegmentIndexBytes: 10 << 20, SegmentAge: 7 * 24 * time.Hour}
-	if topic != want {
+	if !reflect.DeepEqual(topic, want) {
 		t.Fatalf("got  %+v\nwant %+v", topic, want)
 	}
 }

@@ -158,6 +158,31 @@ func listOf(allowed ...string) func(string) error {
 	}
 }
 
+// anyCase is oneOf in capitals or not.
+func anyCase(allowed ...string) func(string) error {
+	check := oneOf(allowed...)
+	return func(v string) error { return check(strings.ToUpper(v)) }
+}
+
+// assignorClasses are Kafka's names of the assignors of consumer groups.
+var assignorClasses = map[string]string{
+	"uniform": "uniform", "org.apache.kafka.coordinator.group.assignor.UniformAssignor": "uniform",
+	"range": "range", "org.apache.kafka.coordinator.group.assignor.RangeAssignor": "range",
+}
+
+func assignors(v string) error {
+	names := splitList(v)
+	if len(names) == 0 {
+		return fmt.Errorf("must name an assignor")
+	}
+	for _, n := range names {
+		if assignorClasses[n] == "" {
+			return fmt.Errorf("must be a list of uniform and range")
+		}
+	}
+	return nil
+}
+
 func notEmpty(v string) error {
 	if v == "" {
 		return fmt.Errorf("must not be empty")
@@ -175,21 +200,6 @@ func or(text string, checks ...func(string) error) func(string) error {
 		}
 		return fmt.Errorf("must be %s", text)
 	}
-}
-
-// throttledReplicas is the form of the throttled-replica lists: empty, "*", or
-// partition:broker pairs.
-func throttledReplicas(v string) error {
-	if v == "" || v == "*" || v == "none" {
-		return nil
-	}
-	for _, e := range splitList(v) {
-		p, b, ok := strings.Cut(e, ":")
-		if !ok || wantInt(p, 32, "") != nil || wantInt(b, 32, "") != nil {
-			return fmt.Errorf("must be *, or a list of partition:broker")
-		}
-	}
-	return nil
 }
 
 // splitList reads Kafka's LIST type: comma-separated, blanks around elements

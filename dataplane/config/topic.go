@@ -26,7 +26,7 @@ type Topic struct {
 	MaxCompactionLag   time.Duration
 	MinCleanableRatio  float64
 	// Replicas that may be copied slowly only: "*", or partition:broker each.
-	LeaderThrottled, FollowerThrottled string
+	LeaderThrottled, FollowerThrottled Throttled
 	MaxMessageBytes                    int
 	LogAppendTime                      bool // message.timestamp.type
 	TimestampBeforeMax                 time.Duration
@@ -142,8 +142,8 @@ func (b *Broker) Topic(overrides map[string]string) (Topic, error) {
 		SegmentBytes: int(num("segment.bytes")), SegmentIndexBytes: int(num("segment.index.bytes")), SegmentJitter: ms("segment.jitter.ms"), SegmentAge: ms("segment.ms"),
 		UncleanElection: flag("unclean.leader.election.enable"),
 	}
-	t.LeaderThrottled = get("leader.replication.throttled.replicas")
-	t.FollowerThrottled = get("follower.replication.throttled.replicas")
+	t.LeaderThrottled, _ = ParseThrottled(get("leader.replication.throttled.replicas"))
+	t.FollowerThrottled, _ = ParseThrottled(get("follower.replication.throttled.replicas"))
 	t.MinCleanableRatio, _ = strconv.ParseFloat(get("min.cleanable.dirty.ratio"), 64)
 	for _, p := range splitList(get("cleanup.policy")) {
 		t.Compact = t.Compact || p == "compact"

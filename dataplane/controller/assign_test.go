@@ -189,3 +189,170 @@ func TestElections(t *testing.T) {
 		}
 	}
 }
+
+// cell is a topic's partition as the functions that decide about it see it.
+type cell struct {
+	topic    int
+	replicas []int32
+	leader   int32
+	isr      []int32
+}
+
+// life is a cluster that lives on the pure functions alone: what the loop does with each event, without the loop.
+type life struct {
+	rng     *rand.Rand
+	brokers []placement
+	up      map[int32]bool
+	factor  map[int]int // of each topic
+	cells   []*cell
+}
+
+func (l *life) live(id int32) bool { return l.up[id] }
+
+func (l *life) liveBrokers() (live []placement) {
+	for _, b := range l.brokers {
+		if l.up[b.id] {
+			live = append(live, b)
+		}
+	}
+	return live
+}
+
+func (l *life) parts(topic int) (out [][]int32) {
+	for _, c := range l.cells {
+		if c.topic == topic {
+			out = append(out, c.replicas)
+		}
+	}
+	return out
+}
+
+// grow adds partitions to a topic, which may be new.
+func (l *life) grow(topic, more int) {
+	for _, rs := range assignReplicas(l.rng, l.liveBrokers(), more, l.factor[topic], l.parts(topic)) {
+		c := electNew(rs, l.live)
+		l.cells = append(l.cells, &cell{topic, rs, c.leader, c.isr})
+	}
+}
+
+func (l *life) lose(id int32) {
+	delete(l.up, id)
+	for _, c := range l.cells {
+		if c.leader == id {
+			if e := electOffline(c.replicas, c.isr, l.live, false); e.leader != noLeader {
+				c.leader, c.isr = e.leader, e.isr
+			} else {
+				c.leader = noLeader
+			}
+		}
+		if stay := filter(c.isr, l.live); len(stay) > 0 {
+			c.isr = stay
+		}
+	}
+}
+
+// back brings a broker back. Replicas that live catch up with whoever leads.
+func (l *life) back(id int32) {
+	l.up[id] = true
+	for _, c := range l.cells {
+		if c.leader == noLeader {
+			if e := electOffline(c.replicas, c.isr, l.live, false); e.leader != noLeader {
+				c.leader, c.isr = e.leader, e.isr
+			}
+		}
+		for _, r := range c.replicas { // also who was back before there was a leader
+			if c.leader != noLeader && l.up[r] && !slices.Contains(c.isr, r) {
+				c.isr = append(c.isr, r)
+			}
+		}
+	}
+}
+
+// rebalance elects the preferred leader wherever it can lead.
+func (l *life) rebalance() {
+	for _, c := range l.cells {
+		if e := electPreferred(c.replicas, c.isr, l.live); e.leader != noLeader {
+			c.leader, c.isr = e.leader, e.isr
+		}
+	}
+}
+
+// After any creations, growths, losses, returns and rebalances: while all brokers are there, leaders and
+// replicas of a topic that has always been placed over all of them differ by at most one between any two
+// brokers once leaders have been rebalanced; and whatever is down, nothing but a live member of the in-sync set leads, and each
+// partition that has one is led.
+func TestLeadersAndReplicasStayEvenThroughACluster(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		n := rapid.IntRange(1, 9).Draw(t, "brokers")
+		l := &life{
+			rng: rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "seed"), 0)), up: map[int32]bool{}, factor: map[int]int{},
+		}
+		for i := range n {
+			l.brokers = append(l.brokers, placement{id: int32(i)})
+			l.up[int32(i)] = true
+		}
+		uneven := map[int]bool{} // topics that were placed while a broker was away
+		anyBroker := rapid.Int32Range(0, int32(n-1))
+		for range rapid.IntRange(1, 25).Draw(t, "events") {
+			switch rapid.SampledFrom([]string{"create", "grow", "lose", "back", "rebalance"}).Draw(t, "event") {
+			case "create":
+				topic := len(l.factor)
+				l.factor[topic] = rapid.IntRange(1, min(4, max(1, len(l.up)))).Draw(t, "factor")
+				if len(l.up) < l.factor[topic] {
+					delete(l.factor, topic)
+					continue
+				}
+				uneven[topic] = len(l.up) < n
+				l.grow(topic, rapid.IntRange(1, 20).Draw(t, "partitions"))
+			case "grow":
+				if len(l.factor) == 0 {
+					continue
+				}
+				topic := rapid.IntRange(0, len(l.factor)-1).Draw(t, "topic")
+				if len(l.up) < l.factor[topic] {
+					continue
+				}
+				uneven[topic] = uneven[topic] || len(l.up) < n
+				l.grow(topic, rapid.IntRange(1, 20).Draw(t, "more"))
+			case "lose":
+				l.lose(anyBroker.Draw(t, "broker"))
+			case "back":
+				l.back(anyBroker.Draw(t, "broker"))
+			case "rebalance":
+				l.rebalance()
+			}
+			for _, c := range l.cells {
+				if c.leader != noLeader && (!l.up[c.leader] || !slices.Contains(c.isr, c.leader)) {
+					t.Fatalf("%+v: its leader is down or out of sync", *c)
+				}
+				if c.leader == noLeader && slices.ContainsFunc(c.isr, l.live) {
+					t.Fatalf("%+v: nobody leads, though one in sync lives", *c)
+				}
+			}
+		}
+		for _, b := range l.brokers {
+			l.back(b.id)
+		}
+		l.rebalance()
+		for topic := range l.factor {
+			s := spreadOf(l.brokers, l.parts(topic))
+			led := map[int32]int{}
+			for _, b := range l.brokers {
+				led[b.id] = 0
+			}
+			for _, c := range l.cells {
+				if c.topic == topic {
+					led[c.leader]++
+				}
+			}
+			for id, want := range s.leads {
+				if led[id] != want {
+					t.Fatalf("topic %d: broker %d leads %d, is preferred for %d", topic, id, led[id], want)
+				}
+			}
+			if !uneven[topic] && (gap(led) > 1 || gap(s.total) > 1) {
+				t.Fatalf("topic %d: leaders %v, replicas %v", topic, led, s.total)
+			}
+		}
+	})
+}

@@ -26,7 +26,7 @@ func (c *Coordinator) Describe(req *kmsg.DescribeGroupsRequest, done func(*kmsg.
 		d := kmsg.NewDescribeGroupsResponseGroup()
 		var missing *kerr.Error
 		err := c.with(id, false, func(g *group, _ *effects) {
-			if g == nil {
+			if g == nil || g.consumer != nil { // a consumer group has a request of its own
 				d.State = stateDead.String()
 				if req.Version >= 6 {
 					missing = kerr.GroupIDNotFound
@@ -77,17 +77,15 @@ func (c *Coordinator) List(req *kmsg.ListGroupsRequest, done func(*kmsg.ListGrou
 	in := func(filter []string, v string) bool {
 		return len(filter) == 0 || slices.ContainsFunc(filter, func(f string) bool { return strings.EqualFold(f, v) })
 	}
-	if in(req.TypesFilter, groupType) {
-		slices.SortFunc(groups, byID)
-		for _, g := range groups {
-			g.mu.Lock()
-			state, protocolType := g.state, g.protocolType
-			g.mu.Unlock()
-			if state == stateDead || !in(req.StatesFilter, state.String()) {
-				continue
-			}
-			l := kmsg.NewListGroupsResponseGroup()
-			l.Group, l.ProtocolType, l.GroupState, l.GroupType = g.id, protocolType, state.String(), groupType
+	slices.SortFunc(groups, byID)
+	for _, g := range groups {
+		l := kmsg.NewListGroupsResponseGroup()
+		l.Group = g.id
+		g.mu.Lock()
+		dead := g.state == stateDead
+		l.GroupType, l.GroupState, l.ProtocolType = g.listed()
+		g.mu.Unlock()
+		if !dead && in(req.TypesFilter, l.GroupType) && in(req.StatesFilter, l.GroupState) {
 			resp.Groups = append(resp.Groups, l)
 		}
 	}
@@ -138,7 +136,7 @@ func (g *group) delete(fx *effects, done func(*kerr.Error)) {
 	case g.deleting:
 		fx.call(func() { done(kerr.CoordinatorNotAvailable) })
 		return
-	case g.state != stateEmpty:
+	case !g.memberless():
 		fx.call(func() { done(kerr.NonEmptyGroup) })
 		return
 	}
@@ -161,6 +159,7 @@ func (g *group) delete(fx *effects, done func(*kerr.Error)) {
 		recs = append(recs, coordinator.Record{Timestamp: now, Key: offsetRecordKey(g.id, tp.Topic, tp.Partition)})
 	}
 	recs = append(recs, coordinator.Record{Timestamp: now, Key: groupRecordKey(g.id)})
+	recs = append(recs, g.consumerTombstones()...)
 	g.deleting = true
 	g.append(fx, recs, func(fx *effects, err error) {
 		g.deleting = false

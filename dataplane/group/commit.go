@@ -7,6 +7,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kerr"
 
 	"penstock/dataplane/coordinator"
+	"penstock/dataplane/planted"
 	"penstock/dataplane/protocol"
 )
 
@@ -109,7 +110,10 @@ func (g *group) mayCommit(cm *commit) *kerr.Error {
 	if g.deleting {
 		return kerr.CoordinatorNotAvailable
 	}
-	if cm.generation < 0 && g.state == stateEmpty || planted == "no fencing" {
+	if g.consumer != nil {
+		return g.consumerMayCommit(cm)
+	}
+	if cm.generation < 0 && g.state == stateEmpty || planted.Bug == planted.NoFencing {
 		return nil
 	}
 	if cm.generation < 0 && cm.memberID == "" && cm.instanceID == nil {
@@ -161,7 +165,7 @@ func (g *group) write(fx *effects, cm *commit) {
 			o.add(cm.producer.ID, g)
 		}
 	}
-	if planted == "commits in memory" {
+	if planted.Bug == planted.CommitsInMemory {
 		fx.call(func() { g.do(func(fx *effects) { g.written(fx, cm, tx, nil) }) })
 		return
 	}

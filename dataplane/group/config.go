@@ -3,6 +3,8 @@ package group
 import (
 	"log/slog"
 	"time"
+
+	"penstock/dataplane/group/assignor"
 )
 
 // Config holds the coordinator's settings. The zero value of a field means its
@@ -35,6 +37,39 @@ type Config struct {
 	// default 10 min).
 	OffsetsRetention, OffsetsCheckInterval time.Duration
 
+	// Topics gives the cluster's topics as they are now, nil while the broker does not
+	// know them. Required for consumer groups (KIP-848); without it they see no topics.
+	Topics func() Topics
+
+	// ConsumerProtocol serves consumer groups at all (group.coordinator.rebalance.protocols).
+	ConsumerProtocol bool
+
+	// The session timeout and the heartbeat interval of members of consumer groups
+	// (group.consumer.session.timeout.ms, default 45 s; group.consumer.heartbeat.interval.ms,
+	// default 5 s).
+	ConsumerSessionTimeout, ConsumerHeartbeatInterval time.Duration
+
+	// ConsumerMaxSize is the largest number of members (group.consumer.max.size, default
+	// 2^31-1).
+	ConsumerMaxSize int
+
+	// ConsumerAssignors are the assignors that members may ask for; the first is for those
+	// that do not (group.consumer.assignors, default uniform and range).
+	ConsumerAssignors []string
+
+	// ConsumerAssignmentInterval is the least time between two target assignments of a
+	// group (group.consumer.assignment.interval.ms). Zero means no limit; Kafka's default
+	// of 1 s is given by the broker's configuration.
+	ConsumerAssignmentInterval time.Duration
+
+	// ConsumerRegexRefresh is how often subscribed regular expressions are resolved again
+	// whatever happens (group.consumer.regex.refresh.interval.ms, default 10 min).
+	ConsumerRegexRefresh time.Duration
+
+	// Migration says which way a group may go from one protocol to the other while it has
+	// members (group.consumer.migration.policy). The zero value is both.
+	Migration MigrationPolicy
+
 	// Logger may be nil: nothing is logged.
 	Logger *slog.Logger
 }
@@ -54,6 +89,16 @@ func (c Config) withDefaults() Config {
 	def(&c.MaxSessionTimeout, 30*time.Minute)
 	def(&c.OffsetsRetention, 7*24*time.Hour)
 	def(&c.OffsetsCheckInterval, 10*time.Minute)
+	def(&c.ConsumerSessionTimeout, 45*time.Second)
+	def(&c.ConsumerHeartbeatInterval, 5*time.Second)
+	def(&c.ConsumerRegexRefresh, 10*time.Minute)
+	num(&c.ConsumerMaxSize, 1<<31-1)
+	if c.Topics == nil {
+		c.Topics = func() Topics { return nil }
+	}
+	if len(c.ConsumerAssignors) == 0 {
+		c.ConsumerAssignors = []string{assignor.NameUniform, assignor.NameRange}
+	}
 	num(&c.MaxSize, 1<<31-1)
 	num(&c.MaxPendingMembers, 10_000)
 	num(&c.MaxOffsetMetadataSize, 4096)
@@ -84,3 +129,17 @@ type SystemTimers struct{}
 func (SystemTimers) AfterFunc(d time.Duration, f func()) (stop func() bool) {
 	return time.AfterFunc(d, f).Stop
 }
+
+// MigrationPolicy says which way a group with members may change its protocol.
+type MigrationPolicy uint8
+
+// The policies, as group.consumer.migration.policy names them.
+const (
+	MigrateBidirectional MigrationPolicy = iota
+	MigrateUpgrade                       // from classic to consumer
+	MigrateDowngrade                     // from consumer to classic
+	MigrateDisabled
+)
+
+func (p MigrationPolicy) upgrade() bool   { return p == MigrateBidirectional || p == MigrateUpgrade }
+func (p MigrationPolicy) downgrade() bool { return p == MigrateBidirectional || p == MigrateDowngrade }

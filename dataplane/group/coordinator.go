@@ -18,6 +18,8 @@ type Coordinator struct {
 
 	openMu sync.Mutex // may be taken while a group's mutex is held
 	open   map[int32]*openTransactions
+
+	resolving chan struct{} // held by who matches a regular expression
 }
 
 type shard = coordinator.Shard[*group]
@@ -25,7 +27,7 @@ type shard = coordinator.Shard[*group]
 // New returns a coordinator that owns no partition yet. log is __consumer_offsets. Close
 // must be called.
 func New(cfg Config, log coordinator.Log, timers Timers) *Coordinator {
-	c := &Coordinator{cfg: cfg.withDefaults(), timers: timers, open: make(map[int32]*openTransactions)}
+	c := &Coordinator{cfg: cfg.withDefaults(), timers: timers, open: make(map[int32]*openTransactions), resolving: make(chan struct{}, 1)}
 	c.shards = coordinator.New(coordinator.Config[*group]{
 		What:      "groups",
 		Log:       log,

@@ -25,6 +25,12 @@ func (c *Coordinator) FetchGroup(req kmsg.OffsetFetchRequestGroup, stable bool) 
 		g.mu.Lock()
 		defer g.mu.Unlock()
 		lost = g.lost
+		if g.consumer != nil && !lost && g.state != stateDead {
+			if err := g.consumerMayFetch(req.MemberID, req.MemberEpoch); err != nil {
+				resp.ErrorCode = err.Code
+				return resp
+			}
+		}
 	}
 	switch {
 	case lost:

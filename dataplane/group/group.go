@@ -76,6 +76,9 @@ type group struct {
 	open     map[int64]*transaction               // by producer, see transaction.go
 	unstable map[protocol.TopicPartition]int      // in how many open transactions something is pending
 	stored   bool                                 // the log may have a record of the group itself
+
+	consumer *consumerGroup           // nil for a classic group
+	leftover map[consumerKey]struct{} // what the log may have of it as a consumer group, if it is none
 }
 
 func newGroup(c *Coordinator, sh *shard, id string) *group {
@@ -179,6 +182,9 @@ func (g *group) kill(fx *effects) {
 	for _, m := range g.order {
 		m.session.cancel()
 	}
+	if g.consumer != nil {
+		g.consumer.stopClocks()
+	}
 	g.dropTransactions()
 	fx.call(func() { g.sh.Forget(g.id, g) })
 }
@@ -186,7 +192,7 @@ func (g *group) kill(fx *effects) {
 // idle says that the group holds nothing, here or in the log: such a group
 // need not be remembered.
 func (g *group) idle() bool {
-	return g.state == stateEmpty && !g.deleting && len(g.pending) == 0 && g.offsets.len() == 0 &&
+	return g.state == stateEmpty && (g.consumer == nil || g.consumer.blank()) && len(g.leftover) == 0 && !g.deleting && len(g.pending) == 0 && g.offsets.len() == 0 &&
 		len(g.inFlight) == 0 && len(g.doubtful) == 0 && len(g.open) == 0 && !g.stored
 }
 

@@ -108,6 +108,9 @@ func (g *group) handleJoin(fx *effects, j *joiner) {
 	case g.deleting:
 		refuse(kerr.CoordinatorNotAvailable)
 		return
+	case g.consumer != nil:
+		g.joinConsumer(fx, j)
+		return
 	case !g.admits(j.memberID):
 		if m := g.members[j.memberID]; m != nil {
 			g.removeAndUpdate(fx, m)

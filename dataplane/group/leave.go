@@ -3,17 +3,22 @@ package group
 import (
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"penstock/dataplane/planted"
 )
 
 // Heartbeat handles Heartbeat (versions 0 to 4); done is called before it returns.
 func (c *Coordinator) Heartbeat(req *kmsg.HeartbeatRequest, done func(*kmsg.HeartbeatResponse)) {
 	var result *kerr.Error
-	err := c.with(req.Group, false, func(g *group, _ *effects) {
-		if g == nil {
+	err := c.with(req.Group, false, func(g *group, fx *effects) {
+		switch {
+		case g == nil:
 			result = kerr.UnknownMemberID
-			return
+		case g.consumer != nil && !g.deleting:
+			result = g.heartbeatConsumer(fx, req)
+		default:
+			result = g.heartbeat(req)
 		}
-		result = g.heartbeat(req)
 	})
 	switch {
 	case req.Group == "":
@@ -40,7 +45,7 @@ func (g *group) heartbeat(req *kmsg.HeartbeatRequest) *kerr.Error {
 		return kerr.UnknownMemberID
 	}
 	g.keepAlive(m)
-	if g.state == statePreparing || planted == "restless" {
+	if g.state == statePreparing || planted.Bug == planted.Restless {
 		return kerr.RebalanceInProgress
 	}
 	return nil
@@ -83,6 +88,9 @@ func (c *Coordinator) Leave(req *kmsg.LeaveGroupRequest, done func(*kmsg.LeaveGr
 }
 
 func (g *group) leave(fx *effects, l kmsg.LeaveGroupRequestMember) *kerr.Error {
+	if g.consumer != nil {
+		return g.leaveClassic(fx, l)
+	}
 	if l.MemberID == "" && l.InstanceID != nil { // an operator removes a static member
 		m := g.static[*l.InstanceID]
 		if m == nil {

@@ -17,6 +17,9 @@ func (g *group) resume(*effects) {
 	for _, m := range g.order {
 		g.keepAlive(m)
 	}
+	if g.consumer != nil {
+		g.watchAll()
+	}
 }
 
 // loader gathers what the records of a partition amount to. Of groups the last record
@@ -31,6 +34,8 @@ type loader struct {
 	open   map[int64]map[*group]struct{} // by producer
 	topics map[string]string             // one copy of each name
 	bad    int
+
+	consumers map[string]consumerRecords // by group
 }
 
 func newLoader(c *Coordinator, sh *shard) *loader {
@@ -44,6 +49,8 @@ func newLoader(c *Coordinator, sh *shard) *loader {
 		values: make(map[string]*kmsg.GroupMetadataValue),
 		open:   make(map[int64]map[*group]struct{}),
 		topics: make(map[string]string),
+
+		consumers: make(map[string]consumerRecords),
 	}
 }
 
@@ -61,6 +68,9 @@ func (l *loader) Add(x coordinator.Logged) {
 		e, err := decode(x.Record)
 		switch {
 		case err == errForeign:
+			if err := l.addConsumer(x.Record); err != nil && err != errForeign {
+				l.bad++
+			}
 		case err != nil:
 			l.bad++
 		case e.value == nil:
@@ -119,7 +129,14 @@ func (l *loader) topic(name []byte) string {
 // Entities gives the groups; offsets without a group record make a group too.
 func (l *loader) Entities() (map[string]*group, int) {
 	for id, v := range l.values {
-		l.group([]byte(id)).restore(v)
+		if g := l.group([]byte(id)); l.consumers[id] == nil {
+			g.restore(v)
+		} else {
+			g.stored = true // as consumer group it is newer; the record goes with the next write
+		}
+	}
+	for id, recs := range l.consumers {
+		l.group([]byte(id)).restoreConsumer(recs)
 	}
 	for id, g := range l.groups {
 		if g.idle() {

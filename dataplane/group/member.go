@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"penstock/dataplane/planted"
 )
 
 // newMemberTimeout is how long a member that is new may wait in its first join
@@ -71,7 +73,7 @@ func (m *member) metadata(protocol string) []byte {
 func (g *group) keepAlive(m *member) { g.expireIn(m, m.sessionTimeout) }
 
 func (g *group) expireIn(m *member, d time.Duration) {
-	if planted == "early expiry" {
+	if planted.Bug == planted.EarlyExpiry {
 		d /= 3
 	}
 	m.deadline = time.Now().Add(d)

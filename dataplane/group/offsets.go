@@ -70,7 +70,7 @@ func (g *group) bury(fx *effects, gone []protocol.TopicPartition, last bool, don
 	for _, tp := range gone {
 		tombstone(tp)
 	}
-	last = last && g.state == stateEmpty && len(g.pending) == 0 && len(g.inFlight) == 0 && len(g.open) == 0
+	last = last && g.memberless() && len(g.pending) == 0 && len(g.inFlight) == 0 && len(g.open) == 0
 	if last {
 		for tp := range g.doubtful {
 			if g.offsets.get(tp.Topic, tp.Partition) == nil {
@@ -80,6 +80,9 @@ func (g *group) bury(fx *effects, gone []protocol.TopicPartition, last bool, don
 		if g.stored {
 			recs = append(recs, coordinator.Record{Timestamp: now, Key: groupRecordKey(g.id)})
 		}
+	}
+	if last {
+		recs = append(recs, g.consumerTombstones()...)
 	}
 	if len(recs) == 0 {
 		if last {
@@ -127,6 +130,10 @@ func (g *group) expireOffsets(fx *effects, now time.Time) {
 	g.dropOffsets(fx, func(topic string, o *offset) bool {
 		since := time.UnixMilli(o.committed)
 		switch {
+		case g.consumer != nil:
+			if g.consumer.subscribes(topic) {
+				return false
+			}
 		case g.protocolType == "":
 		case g.state == stateEmpty:
 			since = g.stateAt

@@ -4,6 +4,8 @@ import (
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kerr"
+
+	"penstock/dataplane/planted"
 )
 
 // maybePrepareRebalance starts a rebalance unless one is being prepared.
@@ -58,7 +60,7 @@ func (g *group) initialDelayOver(fx *effects) {
 // tryCompleteJoin ends the preparation if everybody is here and no id that was
 // given out is still to come back.
 func (g *group) tryCompleteJoin(fx *effects) {
-	all := g.waiting == len(g.order) && len(g.pending) == 0 || planted == "no waiting" && g.waiting > 0
+	all := g.waiting == len(g.order) && len(g.pending) == 0 || planted.Bug == planted.NoWaiting && g.waiting > 0
 	if g.state == statePreparing && !g.initialDelay && all {
 		g.completeJoin(fx)
 	}
@@ -163,6 +165,7 @@ func (g *group) lose(fx *effects) {
 		g.answerJoin(fx, m, joinError(m.id, kerr.NotCoordinator))
 		g.answerSync(fx, m, syncResult{err: kerr.NotCoordinator})
 	}
+	g.loseConsumer(fx)
 	g.lost = true
 	g.kill(fx)
 }

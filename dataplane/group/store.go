@@ -4,14 +4,17 @@ import (
 	"errors"
 
 	"github.com/twmb/franz-go/pkg/kerr"
-
-	"penstock/dataplane/coordinator"
 )
 
 // storeGroup writes the group's record; done runs with the mutex held.
 func (g *group) storeGroup(fx *effects, done func(*effects, error)) {
 	g.stored = true // even a write that fails may have reached the log
-	g.append(fx, []coordinator.Record{g.groupRecord()}, done)
+	g.append(fx, append(g.consumerTombstones(), g.groupRecord()), func(fx *effects, err error) {
+		if err == nil {
+			g.leftover = nil
+		}
+		done(fx, err)
+	})
 }
 
 // deleteError is what a client is told when tombstones could not be stored.

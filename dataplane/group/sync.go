@@ -59,6 +59,9 @@ func (c *Coordinator) Sync(req *kmsg.SyncGroupRequest, done func(*kmsg.SyncGroup
 }
 
 func (g *group) handleSync(fx *effects, req *kmsg.SyncGroupRequest, reply func(syncResult)) *kerr.Error {
+	if g.consumer != nil && !g.deleting {
+		return g.syncConsumer(fx, req, reply)
+	}
 	m, err := g.member(req.MemberID, req.InstanceID)
 	switch {
 	case err != nil:

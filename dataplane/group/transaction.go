@@ -7,6 +7,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"penstock/dataplane/coordinator"
+	"penstock/dataplane/planted"
 	"penstock/dataplane/protocol"
 )
 
@@ -309,7 +310,11 @@ func (g *group) endTransaction(producer int64, committed bool) {
 	for tp, ws := range tx.writes {
 		g.stabler(tp)
 		for _, w := range ws {
-			if w.stored && committed {
+			if w.stored && (committed && planted.Bug != planted.OffsetsLost || planted.Bug == planted.OffsetsOfAborted) {
+				g.apply(tp.Topic, w.offset)
+			}
+			if planted.Bug == planted.OffsetsBack && !committed {
+				w.offset.offset = max(0, w.offset.offset-100)
 				g.apply(tp.Topic, w.offset)
 			}
 		}

@@ -138,7 +138,7 @@ func (h *Handler) describeTopic(r *listener.Request, image *metadata.Image, name
 		rp := kmsg.NewMetadataResponseTopicPartition()
 		rp.Partition, rp.Leader, rp.LeaderEpoch = p.Index, p.Leader, p.LeaderEpoch
 		rp.Replicas, rp.ISR, rp.OfflineReplicas = p.Replicas, p.ISR, offlineReplicas(image, p)
-		if err := unreachable(r, image, name, p); err != nil {
+		if err := unreachable(r, image, p); err != nil {
 			if req.Version < 6 {
 				err = kerr.LeaderNotAvailable
 			}
@@ -160,14 +160,15 @@ func offlineReplicas(image *metadata.Image, p *metadata.Partition) (offline []in
 
 // unreachable says why the caller can not reach a partition's leader, nil if it
 // can.
-func unreachable(r *listener.Request, image *metadata.Image, topic string, p *metadata.Partition) *kerr.Error {
-	if _, _, ok := image.LeaderEndpoint(topic, p.Index, r.Conn.Listener()); ok {
-		return nil
+func unreachable(r *listener.Request, image *metadata.Image, p *metadata.Partition) *kerr.Error {
+	b := image.Brokers[p.Leader]
+	if b == nil {
+		return kerr.LeaderNotAvailable
 	}
-	if image.Alive(p.Leader) {
+	if _, ok := b.Endpoint(r.Conn.Listener()); !ok {
 		return kerr.ListenerNotFound
 	}
-	return kerr.LeaderNotAvailable
+	return nil
 }
 
 // autoCreate makes the missing topics that the request names.

@@ -17,7 +17,7 @@ import (
 // from v2). What was never committed is offset -1 without an error, also of
 // topics that do not exist. With RequireStable (v7, KIP-447) an offset that an
 // open transaction is about to replace is UNSTABLE_OFFSET_COMMIT. The member id and epoch of v9 are
-// for groups of the newer protocol (KIP-848) and ignored. Since v10 topics go by id: one
+// checked where the group is one of the newer protocol (KIP-848). Since v10 topics go by id: one
 // that is not known is UNKNOWN_TOPIC_ID, and where all were asked for, offsets of topics
 // that are no more are left out.
 func (h *Handler) offsetFetch(r *listener.Request) {

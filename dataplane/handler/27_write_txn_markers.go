@@ -9,6 +9,7 @@ import (
 	"penstock/dataplane/commitlog"
 	"penstock/dataplane/listener"
 	"penstock/dataplane/partition"
+	"penstock/dataplane/planted"
 	"penstock/dataplane/protocol"
 )
 
@@ -88,6 +89,11 @@ func (m *marking) add(w *kmsg.WriteTxnMarkersRequestMarker, refused error) {
 		for _, p := range t.Partitions {
 			rp := kmsg.NewWriteTxnMarkersResponseMarkerTopicPartition()
 			rp.Partition, rp.ErrorCode = p, code(refused)
+			marker.Committed = w.Committed && !(planted.Bug == planted.MarkerTurned && p == 0 && !protocol.InternalTopic(t.Topic))
+			if planted.Bug == planted.MarkerSkipped && p == 0 && !protocol.InternalTopic(t.Topic) {
+				rt.Partitions = append(rt.Partitions, rp)
+				continue
+			}
 			if refused == nil {
 				b, err := marker.Batch() // each is stamped in place
 				m.entries = append(m.entries, partition.AppendEntry{

@@ -98,7 +98,7 @@ func (h *Handler) describeTopicPartitions(r *listener.Request) {
 				break
 			}
 			room--
-			rt.Partitions = append(rt.Partitions, describedPartition(r, image, name, p))
+			rt.Partitions = append(rt.Partitions, describedPartition(r, image, p))
 		}
 		resp.Topics = append(resp.Topics, rt)
 	}
@@ -119,12 +119,12 @@ func topicError(name string, err *kerr.Error) kmsg.DescribeTopicPartitionsRespon
 	return t
 }
 
-func describedPartition(r *listener.Request, image *metadata.Image, topic string, p *metadata.Partition) kmsg.DescribeTopicPartitionsResponseTopicPartition {
+func describedPartition(r *listener.Request, image *metadata.Image, p *metadata.Partition) kmsg.DescribeTopicPartitionsResponseTopicPartition {
 	rp := kmsg.NewDescribeTopicPartitionsResponseTopicPartition()
 	rp.Partition, rp.LeaderID, rp.LeaderEpoch = p.Index, p.Leader, p.LeaderEpoch
 	rp.Replicas, rp.ISR, rp.OfflineReplicas = p.Replicas, p.ISR, offlineReplicas(image, p)
 	rp.EligibleLeaderReplicas, rp.LastKnownELR = []int32{}, []int32{}
-	if err := unreachable(r, image, topic, p); err != nil {
+	if err := unreachable(r, image, p); err != nil {
 		rp.ErrorCode, rp.LeaderID = err.Code, metadata.NoLeader
 	}
 	return rp

@@ -43,7 +43,7 @@ type hotPath struct {
 	exempt chan bool
 }
 
-func newHotPath(tb testing.TB) *hotPath {
+func newHotPath(tb testing.TB, image ...*metadata.Cache) *hotPath {
 	tb.Helper()
 	dir, err := commitlog.OpenDir(vfs.OS, tb.TempDir())
 	if err != nil {
@@ -58,9 +58,12 @@ func newHotPath(tb testing.TB) *hotPath {
 		tb.Fatal(err)
 	}
 	lead(m)
+	if image == nil {
+		image = append(image, metadata.NewCache("c"))
+	}
 	quotas, cfg := admission.NewQuotas(admission.QuotaConfig{}), &config.Broker{FetchMaxBytes: 55 << 20}
 	h := New(context.Background(), Deps{
-		BrokerID: 1, Broker: func() *config.Broker { return cfg }, Partitions: m, Metadata: metadata.NewCache("c"),
+		BrokerID: 1, Broker: func() *config.Broker { return cfg }, Partitions: m, Metadata: image[0],
 		Sessions: fetchsession.New(fetchsession.Config{}), Quotas: quotas,
 	})
 	exempt := make(chan bool, 1)

@@ -15,6 +15,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"penstock/dataplane/commitlog"
+	"penstock/dataplane/config"
 	"penstock/dataplane/protocol"
 	"penstock/dataplane/purgatory"
 	"penstock/dataplane/recordbatch"
@@ -134,7 +135,8 @@ func (r *rig) start() {
 		Topic: func(string) TopicConfig {
 			c := TopicConfig{MinISR: r.minISR, MinCleanableRatio: r.ratio, Log: r.log}
 			c.Log.KeepForever = r.keep
-			c.LeaderThrottled, c.FollowerThrottled = ParseThrottled(r.slow), ParseThrottled(r.slow)
+			c.LeaderThrottled, _ = config.ParseThrottled(r.slow)
+			c.FollowerThrottled = c.LeaderThrottled
 			if r.onTopic != nil {
 				r.onTopic()
 			}

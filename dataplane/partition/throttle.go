@@ -2,49 +2,10 @@ package partition
 
 import (
 	"math"
-	"strconv"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 )
-
-// Throttled is a topic's list of replicas that may be copied slowly only (KIP-73).
-type Throttled struct {
-	all bool
-	of  map[throttledReplica]bool
-}
-
-type throttledReplica struct{ partition, broker int32 }
-
-// ParseThrottled reads leader. or follower.replication.throttled.replicas: "*", or
-// partition:broker each. What is neither names nothing.
-func ParseThrottled(list string) Throttled {
-	t := Throttled{}
-	for e := range strings.SplitSeq(list, ",") {
-		e = strings.TrimSpace(e)
-		if e == "*" {
-			t.all = true
-			continue
-		}
-		p, b, _ := strings.Cut(e, ":")
-		n, err1 := strconv.ParseInt(p, 10, 32)
-		id, err2 := strconv.ParseInt(b, 10, 32)
-		if err1 != nil || err2 != nil {
-			continue
-		}
-		if t.of == nil {
-			t.of = map[throttledReplica]bool{}
-		}
-		t.of[throttledReplica{int32(n), int32(id)}] = true
-	}
-	return t
-}
-
-// Has says whether the broker's replica of the partition is in the list.
-func (t Throttled) Has(partition, broker int32) bool {
-	return t.all || t.of[throttledReplica{partition, broker}]
-}
 
 // SetReplicationThrottle bounds what is copied of throttled replicas, in bytes a second,
 // all together: what this broker's leaders send to followers that are out of sync, and

@@ -8,25 +8,6 @@ import (
 	"time"
 )
 
-func TestThrottledReplicasAreReadAsKafkaWritesThem(t *testing.T) {
-	for _, c := range []struct {
-		list             string
-		here, there, any bool // partition 0 of broker 1, partition 3 of broker 2, partition 9 of broker 9
-	}{
-		{"", false, false, false},
-		{"none", false, false, false},
-		{"*", true, true, true},
-		{"0:1", true, false, false},
-		{" 0:1 , 3:2", true, true, false},
-		{"0:2,3:1,x,:,7", false, false, false},
-	} {
-		got := ParseThrottled(c.list)
-		if got.Has(0, 1) != c.here || got.Has(3, 2) != c.there || got.Has(9, 9) != c.any {
-			t.Errorf("%q: %v %v %v", c.list, got.Has(0, 1), got.Has(3, 2), got.Has(9, 9))
-		}
-	}
-}
-
 func TestThrottleLetsItsRateThrough(t *testing.T) {
 	now := time.Unix(100, 0)
 	var q throttle

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"penstock/dataplane/commitlog"
+	"penstock/dataplane/config"
 	"penstock/dataplane/protocol"
 	"penstock/dataplane/purgatory"
 	"penstock/dataplane/recordbatch"
@@ -25,7 +26,7 @@ type TopicConfig struct {
 	MinCleanableRatio float64
 	// LeaderThrottled and FollowerThrottled are leader. and
 	// follower.replication.throttled.replicas; see SetReplicationThrottle.
-	LeaderThrottled, FollowerThrottled Throttled
+	LeaderThrottled, FollowerThrottled config.Throttled
 	// Validate has the topic's produce checks; NowMs, ProduceVersion and
 	// Coordinator are set per append.
 	Validate recordbatch.ValidateOptions

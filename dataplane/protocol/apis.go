@@ -116,6 +116,10 @@ var table = []*API{
 		shape: mustShape("[16:s][8:l]1+(l)2+(S)t")},
 	{Key: 67, Name: "AllocateProducerIds", Min: 0, Max: 0, AdvertisedMin: 0, FlexibleFrom: 0, Flags: InterBroker, MaxFrame: 4 * kib, MaxMemory: 256 * kib, Factor: 4,
 		shape: mustShape("ilt")},
+	{Key: 68, Name: "ConsumerGroupHeartbeat", Min: 0, Max: 1, AdvertisedMin: 0, FlexibleFrom: 0, MaxFrame: 4 * mib, MaxMemory: 16 * mib, Factor: 4,
+		shape: mustShape("ssiSSi[16:s]1+(S)S[48:u[4:i]t]t")},
+	{Key: 69, Name: "ConsumerGroupDescribe", Min: 0, Max: 1, AdvertisedMin: 0, FlexibleFrom: 0, MaxFrame: mib, MaxMemory: 16 * mib, Factor: 4,
+		shape: mustShape("[16:s]bt")},
 	{Key: 75, Name: "DescribeTopicPartitions", Min: 0, Max: 0, AdvertisedMin: 0, FlexibleFrom: 0, MaxFrame: 4 * mib, MaxMemory: 16 * mib, Factor: 4,
 		shape: mustShape("[24:st]i{32:sit}t")},
 }

@@ -6,6 +6,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"penstock/dataplane/config"
 	"penstock/dataplane/partition"
 	"penstock/dataplane/recordbatch"
 )
@@ -16,7 +17,8 @@ func TestThrottledFollowerCatchesUpAtTheRate(t *testing.T) {
 	const mib = 1 << 20
 	for _, side := range []string{"leader", "follower"} {
 		synctest.Test(t, func(t *testing.T) {
-			topic := partition.TopicConfig{MinISR: 1, LeaderThrottled: partition.ParseThrottled("*"), FollowerThrottled: partition.ParseThrottled("*")}
+			all, _ := config.ParseThrottled("*")
+			topic := partition.TopicConfig{MinISR: 1, LeaderThrottled: all, FollowerThrottled: all}
 			c := newCluster(t, 1, topic)
 			defer c.close()
 			c.isr = []int32{1}

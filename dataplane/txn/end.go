@@ -7,6 +7,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"penstock/dataplane/coordinator"
+	"penstock/dataplane/planted"
 )
 
 // ending is an EndTxn request on its way.
@@ -128,7 +129,7 @@ func (t *transaction) endedBefore(p coordinator.Producer) bool {
 func (t *transaction) decide(fx *effects, e *ending) {
 	next := t.meta
 	next.state, next.updated, next.nextID, next.client = statePrepareAbort, nowMillis(), noProducerID, 0
-	if e.commit {
+	if e.commit || planted.Bug == planted.CommitForAbort {
 		next.state = statePrepareCommit
 	}
 	if e.bump {

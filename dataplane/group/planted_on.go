@@ -1,7 +1,0 @@
-//go:build plantedbug
-
-package group
-
-import "os"
-
-var planted = os.Getenv("PLANTED_BUG")
