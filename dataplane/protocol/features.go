@@ -19,6 +19,7 @@ type Feature struct {
 // live broker can.
 var features = []Feature{
 	{FeatureTransactionVersion, 0, 2},
+	{FeatureGroupVersion, 0, 1},
 }
 
 // Features lists what this broker can do. It must not be changed.
