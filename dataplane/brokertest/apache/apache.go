@@ -48,6 +48,7 @@ var tools = map[string]map[string]string{
 	"delete-records":       {V44: "org.apache.kafka.tools.DeleteRecordsCommand", V39: "org.apache.kafka.tools.DeleteRecordsCommand"},
 	"groups":               {V44: "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand", V39: "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"},
 	"reassign":             {V44: "org.apache.kafka.tools.reassign.ReassignPartitionsCommand", V39: "org.apache.kafka.tools.reassign.ReassignPartitionsCommand"},
+	"transactions":         {V44: "org.apache.kafka.tools.TransactionsCommand", V39: "org.apache.kafka.tools.TransactionsCommand"},
 	"leader-election":      {V44: "org.apache.kafka.tools.LeaderElectionCommand", V39: "org.apache.kafka.tools.LeaderElectionCommand"},
 	"verifiable-producer":  {V44: "org.apache.kafka.tools.VerifiableProducer", V39: "org.apache.kafka.tools.VerifiableProducer"},
 	"verifiable-consumer":  {V44: "org.apache.kafka.tools.VerifiableConsumer", V39: "org.apache.kafka.tools.VerifiableConsumer"},
