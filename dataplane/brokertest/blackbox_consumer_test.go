@@ -487,7 +487,7 @@ var migrationCases = []blackBoxCase{
 		share(t, topic, map[*consumer]int{c: 2})
 		wantCode(t, "its beat", beat(w, group, r.MemberID, again.Generation, nil), nil)
 		wantCode(t, "its commit", memberCommit(w, 7, group, r.MemberID, again.Generation, topic.name), nil)
-		wantCode(t, "a commit of another generation", memberCommit(w, 9, group, r.MemberID, again.Generation-1, topic.name), kerr.IllegalGeneration)
+		wantCode(t, "a commit of a generation ahead", memberCommit(w, 9, group, r.MemberID, again.Generation+1, topic.name), kerr.IllegalGeneration)
 		other := classicConsumer(group, "", topic.name)
 		other.Protocols[0].Name = "other"
 		wantCode(t, "a protocol that not all know", ask[*kmsg.JoinGroupResponse](w, other).ErrorCode, kerr.InconsistentGroupProtocol)
