@@ -9,17 +9,17 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
-// groupProducer is a transactional producer that speaks for itself.
-type groupProducer struct {
+// offsetsProducer is a transactional producer that speaks for itself.
+type offsetsProducer struct {
 	w     *wire
 	id    string
 	pid   int64
 	epoch int16
 }
 
-func (b *target) groupProducer(t *testing.T, id string) *groupProducer {
+func (b *target) offsetsProducer(t *testing.T, id string) *offsetsProducer {
 	t.Helper()
-	p := &groupProducer{w: b.dial(t), id: id}
+	p := &offsetsProducer{w: b.dial(t), id: id}
 	Await(t, 30*time.Second, "a transaction coordinator", func() error {
 		req := at(kmsg.NewPtrFindCoordinatorRequest(), 3)
 		req.CoordinatorKey, req.CoordinatorType = id, 1
@@ -30,7 +30,7 @@ func (b *target) groupProducer(t *testing.T, id string) *groupProducer {
 }
 
 // init begins anew: what is open is aborted, and the producer before is fenced.
-func (p *groupProducer) init() {
+func (p *offsetsProducer) init() {
 	p.w.t.Helper()
 	Await(p.w.t, 30*time.Second, "a producer id", func() error {
 		req := at(kmsg.NewPtrInitProducerIDRequest(), 4)
@@ -42,7 +42,7 @@ func (p *groupProducer) init() {
 }
 
 // addGroup makes the group's partition part of the transaction, as before KIP-890's part 2.
-func (p *groupProducer) addGroup(group string) {
+func (p *offsetsProducer) addGroup(group string) {
 	p.w.t.Helper()
 	Await(p.w.t, 30*time.Second, "the group in the transaction", func() error {
 		req := at(kmsg.NewPtrAddOffsetsToTxnRequest(), 3)
@@ -51,7 +51,7 @@ func (p *groupProducer) addGroup(group string) {
 	})
 }
 
-func (p *groupProducer) commitOf(version int16, group, topic string, partition int32, offset int64) *kmsg.TxnOffsetCommitRequest {
+func (p *offsetsProducer) commitOf(version int16, group, topic string, partition int32, offset int64) *kmsg.TxnOffsetCommitRequest {
 	req := at(kmsg.NewPtrTxnOffsetCommitRequest(), version)
 	req.TransactionalID, req.ProducerID, req.ProducerEpoch, req.Group, req.Generation = p.id, p.pid, p.epoch, group, -1
 	rt := kmsg.NewTxnOffsetCommitRequestTopic()
@@ -63,12 +63,12 @@ func (p *groupProducer) commitOf(version int16, group, topic string, partition i
 	return req
 }
 
-func (p *groupProducer) commit(req *kmsg.TxnOffsetCommitRequest) int16 {
+func (p *offsetsProducer) commit(req *kmsg.TxnOffsetCommitRequest) int16 {
 	p.w.t.Helper()
 	return ask[*kmsg.TxnOffsetCommitResponse](p.w, req).Topics[0].Partitions[0].ErrorCode
 }
 
-func (p *groupProducer) end(version int16, commit bool) {
+func (p *offsetsProducer) end(version int16, commit bool) {
 	p.w.t.Helper()
 	Await(p.w.t, 30*time.Second, "the transaction's end", func() error {
 		req := at(kmsg.NewPtrEndTxnRequest(), version)
@@ -108,7 +108,7 @@ var txnOffsetCases = []blackBoxCase{
 	{"groups/offsets in a transaction count with its commit, by version", func(t *testing.T, b *target) {
 		group, topic := b.name("group"), b.topic(t, 2)
 		w := b.coordinator(t, group)
-		p := b.groupProducer(t, b.name("txn"))
+		p := b.offsetsProducer(t, b.name("txn"))
 		wantCode(t, "commit outside", commit(w, commitOf(7, group, "", -1, topic.name, map[int32]int64{0: 1})), nil)
 		for v := range int16(5) {
 			for _, committed := range []bool{true, false} {
@@ -135,7 +135,7 @@ var txnOffsetCases = []blackBoxCase{
 	{"groups/offsets in a transaction of the second protocol", func(t *testing.T, b *target) {
 		group, topic := b.name("group"), b.topic(t, 1)
 		w := b.coordinator(t, group)
-		p := b.groupProducer(t, b.name("txn"))
+		p := b.offsetsProducer(t, b.name("txn"))
 		for i, committed := range []bool{true, false, true} {
 			epoch := p.epoch
 			Await(t, 20*time.Second, "the next transaction", func() error { // CONCURRENT_TRANSACTIONS while the last one is being completed
@@ -157,7 +157,7 @@ var txnOffsetCases = []blackBoxCase{
 	{"groups/commits in a transaction that are refused", func(t *testing.T, b *target) {
 		group, topic, instance := b.name("group"), b.topic(t, 1), "i"
 		w := b.coordinator(t, group)
-		p := b.groupProducer(t, b.name("txn"))
+		p := b.offsetsProducer(t, b.name("txn"))
 		try := func(what string, change func(*kmsg.TxnOffsetCommitRequest), want *kerr.Error) {
 			t.Helper()
 			req := p.commitOf(4, group, topic.name, 0, 5)
@@ -198,7 +198,7 @@ var txnOffsetCases = []blackBoxCase{
 		deleted, trimmed := b.name("group"), b.name("group")
 		w := b.coordinator(t, deleted)
 		b.coordinator(t, trimmed)
-		p := b.groupProducer(t, b.name("txn"))
+		p := b.offsetsProducer(t, b.name("txn"))
 		for _, g := range []string{deleted, trimmed} {
 			p.addGroup(g)
 			for i := range int32(2) {
@@ -223,7 +223,7 @@ var txnOffsetCases = []blackBoxCase{
 	{"groups/the newest of commits in and out of transactions counts", func(t *testing.T, b *target) {
 		group, topic := b.name("group"), b.topic(t, 1)
 		w := b.coordinator(t, group)
-		p, q := b.groupProducer(t, b.name("txn")), b.groupProducer(t, b.name("txn"))
+		p, q := b.offsetsProducer(t, b.name("txn")), b.offsetsProducer(t, b.name("txn"))
 		p.addGroup(group)
 		q.addGroup(group)
 		wantCode(t, "commit", p.commit(p.commitOf(3, group, topic.name, 0, 1)), nil)

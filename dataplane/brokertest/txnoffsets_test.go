@@ -16,8 +16,8 @@ func TestOffsetsOfTransactionsSurviveAKill(t *testing.T) {
 	group := b.name("group")
 	w := b.coordinator(t, group)
 	wantCode(t, "commit outside", commit(w, commitOf(7, group, "", -1, topic.name, map[int32]int64{0: 1, 1: 1, 2: 1})), nil)
-	committed, aborted, open := b.groupProducer(t, "committed"), b.groupProducer(t, "aborted"), b.groupProducer(t, "open")
-	for partition, p := range []*groupProducer{committed, aborted, open} {
+	committed, aborted, open := b.offsetsProducer(t, "committed"), b.offsetsProducer(t, "aborted"), b.offsetsProducer(t, "open")
+	for partition, p := range []*offsetsProducer{committed, aborted, open} {
 		p.addGroup(group)
 		wantCode(t, "commit", p.commit(p.commitOf(3, group, topic.name, int32(partition), 5)), nil)
 	}
