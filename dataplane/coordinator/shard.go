@@ -1,6 +1,7 @@
 package coordinator
 
 import (
+	"errors"
 	"sync"
 	"sync/atomic"
 
@@ -116,7 +117,8 @@ func (sh *Shard[E]) Enqueue(b Batch, done func(error)) {
 }
 
 // Drain issues queued writes until there are none. Only one goroutine does so at a time;
-// another's writes may be issued by it. No lock is held while the log is called.
+// another's writes may be issued by it, and what has gathered while one append was under
+// way goes into the next, see gather. No lock is held while the log is called.
 func (sh *Shard[E]) Drain() {
 	sh.outMu.Lock()
 	defer sh.outMu.Unlock()
@@ -125,20 +127,78 @@ func (sh *Shard[E]) Drain() {
 	}
 	sh.draining = true
 	for len(sh.out) > 0 {
-		w := sh.out[0]
-		sh.out[0] = write{}
-		sh.out = sh.out[1:]
+		n := gather(sh.out)
+		ws := sh.out[:n:n]
+		sh.out = sh.out[n:]
 		sh.outMu.Unlock()
-		if sh.gone.Load() {
-			w.done(kerr.NotLeaderForPartition)
-		} else {
-			sh.log.Append(sh.partition, w.batch, w.done)
-		}
+		sh.issue(ws)
+		clear(ws)
 		sh.outMu.Lock()
 	}
 	sh.out = nil
 	sh.draining = false
 	sh.idle.Broadcast()
+}
+
+// maxGathered bounds the records' bytes of writes that share a batch: far below what any
+// internal topic takes as a batch, and some thousand offsets.
+const maxGathered = 128 << 10
+
+// gather is how many of the writes, at least one, go into one batch: those in front that
+// are of one producer. Most are of none, and a batch costs the log and each follower about
+// as much with one record as with a hundred.
+func gather(ws []write) (n int) {
+	size := 0
+	for n < len(ws) && ws[n].batch.Producer == ws[0].batch.Producer {
+		for _, r := range ws[n].batch.Records {
+			size += len(r.Key) + len(r.Value) + 16
+		}
+		if n > 0 && size > maxGathered {
+			break
+		}
+		n++
+	}
+	return n
+}
+
+// issue appends the writes as one batch; all get its one answer. If that says at once that
+// the batch is too large, each is tried on its own: one must not fail for another's sake.
+func (sh *Shard[E]) issue(ws []write) {
+	if sh.gone.Load() {
+		for _, w := range ws {
+			w.done(kerr.NotLeaderForPartition)
+		}
+		return
+	}
+	if len(ws) == 1 {
+		sh.log.Append(sh.partition, ws[0].batch, ws[0].done)
+		return
+	}
+	b := Batch{Producer: ws[0].batch.Producer}
+	dones := make([]func(error), len(ws))
+	for i, w := range ws {
+		b.Records = append(b.Records, w.batch.Records...)
+		dones[i] = w.done
+	}
+	const undecided, tooLarge, answered = 0, 1, 2
+	var state atomic.Int32 // tooLarge only while Append has not returned
+	sh.log.Append(sh.partition, b, func(err error) {
+		if isTooLarge(err) && state.CompareAndSwap(undecided, tooLarge) {
+			return
+		}
+		for _, done := range dones {
+			done(err)
+		}
+	})
+	if !state.CompareAndSwap(undecided, answered) {
+		for i := range ws {
+			sh.issue(ws[i : i+1])
+		}
+	}
+}
+
+func isTooLarge(err error) bool {
+	return errors.Is(err, kerr.MessageTooLarge) || errors.Is(err, kerr.RecordListTooLarge)
 }
 
 // waitIdle returns when no write of an abandoned shard is being issued any more; later

@@ -244,6 +244,27 @@ func TestMaxSize(t *testing.T) {
 	})
 }
 
+// group.max.size that has become smaller holds at the next rebalance, and that comes when
+// the group is loaded.
+func TestMaxSizeThatShrinks(t *testing.T) {
+	run(t, Config{}, func(e *env) {
+		ids, gen := e.stable(3)
+		e.c.cfg.MaxSize = 2
+		e.move()
+		e.wantState("PreparingRebalance")
+		wantCode(t, e.commit(ids[2], gen, "t", 0, 5), nil)
+		first, second := e.joinAsync(joinReq(7, ids[0])), e.joinAsync(joinReq(7, ids[1]))
+		first.mustWait()
+		wantCode(t, e.join(joinReq(7, ids[2])).ErrorCode, kerr.GroupMaxSizeReached)
+		wantCode(t, first.wait().ErrorCode, nil)
+		wantCode(t, second.wait().ErrorCode, nil)
+		if d := e.describe(); len(d.Members) != 2 {
+			t.Errorf("%d members", len(d.Members))
+		}
+		wantCode(t, e.heartbeat(ids[2], gen), kerr.UnknownMemberID)
+	})
+}
+
 func TestMemberThatNeverSyncsIsExpelled(t *testing.T) {
 	run(t, Config{}, func(e *env) {
 		ids, _ := e.stable(2)

@@ -9,8 +9,10 @@ import (
 	"penstock/dataplane/protocol"
 )
 
-// resume starts the sessions of a loaded group's members.
-func (g *group) resume(*effects) {
+// resume starts the sessions of a loaded group's members. If there are more of them than
+// a group may have by now, they have to join again: those beyond it are refused then, and
+// all have the time to commit before.
+func (g *group) resume(fx *effects) {
 	if g.state == stateDead {
 		return
 	}
@@ -19,6 +21,10 @@ func (g *group) resume(*effects) {
 	}
 	if g.consumer != nil {
 		g.watchAll()
+	}
+	if len(g.order) > g.c.cfg.MaxSize {
+		g.c.cfg.Logger.Info("group has more members than group.max.size", "group", g.id, "members", len(g.order))
+		g.maybePrepareRebalance(fx)
 	}
 }
 

@@ -1,12 +1,21 @@
 package handler
 
 import (
+	"errors"
+
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"penstock/dataplane/coordinator"
 	"penstock/dataplane/listener"
 	"penstock/dataplane/protocol"
+)
+
+// The versions of TxnOffsetCommit in which a client understands TRANSACTION_ABORTABLE, and in
+// which the group's partition is added to the transaction (KIP-890).
+const (
+	txnOffsetCommitKnowsAbortable = 4
+	txnOffsetCommitAdds           = 5
 )
 
 // TxnOffsetCommit (key 28), versions 0 to 5.
@@ -89,8 +98,11 @@ func (h *Handler) txnOffsetCommit(r *listener.Request) {
 	}
 	producer := coordinator.Producer{ID: req.ProducerID, Epoch: req.ProducerEpoch}
 	tp := protocol.TopicPartition{Topic: protocol.OffsetsTopic, Partition: h.Groups.PartitionOf(req.Group)}
-	h.VerifyTransaction(req.TransactionalID, producer, []protocol.TopicPartition{tp}, req.Version >= 5, func(errs []error) {
+	h.VerifyTransaction(req.TransactionalID, producer, []protocol.TopicPartition{tp}, req.Version >= txnOffsetCommitAdds, func(errs []error) {
 		if err := errs[0]; err != nil {
+			if req.Version < txnOffsetCommitKnowsAbortable && errors.Is(err, kerr.TransactionAbortable) {
+				err = kerr.InvalidTxnState
+			}
 			fail(err)
 			return
 		}

@@ -9,7 +9,7 @@ import (
 
 // DeleteGroups (key 42), versions 0 to 3 (KIP-229). Needs Delete on each group;
 // each fails by itself. Only groups without members go; the answer comes when
-// the deletion is stored. Since v3 an error comes with a message.
+// the deletion is stored. The message that v3 has room for is of other kinds of groups.
 func (h *Handler) deleteGroups(r *listener.Request) {
 	req := r.Body.(*kmsg.DeleteGroupsRequest)
 	resp := req.ResponseKind().(*kmsg.DeleteGroupsResponse)
@@ -29,9 +29,6 @@ func (h *Handler) deleteGroups(r *listener.Request) {
 	h.Groups.Delete(&allowed, func(deleted *kmsg.DeleteGroupsResponse) {
 		for i, g := range deleted.Groups {
 			resp.Groups[at[i]].ErrorCode = g.ErrorCode
-		}
-		for i := range resp.Groups {
-			resp.Groups[i].ErrorMessage = text(kerr.ErrorForCode(resp.Groups[i].ErrorCode))
 		}
 		r.Reply(resp)
 	})

@@ -34,6 +34,8 @@ func main() {
 	flag.BoolVar(&o.single, "single", true, "measure one broker")
 	flag.Float64Var(&o.backlog, "backlog", 4, "GB that the consumer far behind has before it; 0 leaves the scenario out")
 	flag.Float64Var(&o.behind, "behind", 2, "GB that a follower has to catch up with")
+	flag.IntVar(&o.offsets, "offsets", 1_000_000, "committed offsets that a coordinator has to load; 0 leaves the scenario out")
+	flag.BoolVar(&o.groups, "groups", false, "measure the group coordinator only")
 	partitions := flag.Bool("partitions", false, "measure one broker with many partitions instead: start, memory, files, idle CPU")
 	only := flag.String("only", "", "measure only one make: kafka or penstock")
 	floor := flag.String(strings.TrimPrefix(floorFlag, "-"), "", "be the server that is the machine's floor, in this folder; the bench starts it itself")
@@ -68,6 +70,8 @@ type options struct {
 	cluster      bool
 	backlog      float64
 	behind       float64
+	offsets      int
+	groups       bool
 }
 
 // starter brings up that many brokers in a folder.
@@ -105,7 +109,7 @@ func run(ctx context.Context, o options, only string) error {
 		}
 		report(os.Stdout, r)
 	}()
-	if o.single {
+	if o.single && !o.groups {
 		// Each start is of a new broker; the last ones stay for the loads.
 		for range o.rounds - 1 {
 			if err := compete(ctx, o, all, 1, startSteps); err != nil {
@@ -116,13 +120,22 @@ func run(ctx context.Context, o options, only string) error {
 			return err
 		}
 	}
-	if o.backlog > 0 {
+	if o.offsets > 0 {
+		if err := compete(ctx, o, all, 1, offsetSteps); err != nil {
+			return err
+		}
+	}
+	if o.backlog > 0 && !o.groups {
 		if err := compete(ctx, o, all, 1, backlogSteps); err != nil {
 			return err
 		}
 	}
 	if o.cluster {
-		if err := compete(ctx, o, all, 3, clusterSteps); err != nil {
+		steps := clusterSteps
+		if o.groups {
+			steps = clusterSteps[:1] // the topic
+		}
+		if err := compete(ctx, o, all, 3, slices.Concat(steps, groupSteps)); err != nil {
 			return err
 		}
 	}

@@ -43,6 +43,11 @@ var rows = []struct {
 	{"3 brokers: memory of the largest (RSS after the load)", "MB", false},
 	{"3 brokers: a follower far behind catches up", "MB/s", true},
 	{"the same: CPU of all", "s/GB", false},
+	{commitAlone, "ms", false},
+	{commitLatency, "ms", false},
+	{rebalanceTime, "ms", false},
+	{offsetsLoad, "ms", false},
+	{offsetsMemory, "MB", false},
 }
 
 // Rows that targets speak of.
@@ -78,6 +83,9 @@ var targets = []struct {
 	{row: clusterRate, than: "kafka", limit: 2.5, atLeast: true},
 	{row: clusterCPU, than: "kafka", limit: 0.40},
 	{row: clusterLatency, than: "kafka", limit: 0.35},
+	{row: commitLatency, than: "kafka", limit: 0.5},
+	{row: rebalanceTime, than: "kafka", limit: 0.5},
+	{row: offsetsLoad, than: "kafka", limit: 0.5},
 }
 
 // results are the figures of all rounds, by contestant.
