@@ -4,6 +4,7 @@ import (
 	"context"
 	"net"
 	"slices"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -28,9 +29,9 @@ import (
 // coordinator that says what the test has it say.
 type txnPath struct {
 	*hotPath
-	say   func(x kmsg.AddPartitionsToTxnRequestTransaction) int16
+	say   atomic.Pointer[func(x kmsg.AddPartitionsToTxnRequestTransaction) int16]
 	asked chan kmsg.AddPartitionsToTxnRequestTransaction // each question, before its answer
-	gate  chan struct{}                                  // closed: answers are not held back
+	gate  atomic.Pointer[chan struct{}]                  // answers wait for its closing; nil: they do not
 }
 
 func newTxnPath(t *testing.T) *txnPath {
@@ -50,8 +51,7 @@ func newTxnPath(t *testing.T) *txnPath {
 		t.Fatal(err)
 	}
 	lead(m)
-	p := &txnPath{hotPath: &hotPath{tb: t, m: m, buf: make([]byte, 1<<20)}, asked: make(chan kmsg.AddPartitionsToTxnRequestTransaction, 100), gate: make(chan struct{})}
-	close(p.gate)
+	p := &txnPath{hotPath: &hotPath{tb: t, m: m, buf: make([]byte, 1<<20)}, asked: make(chan kmsg.AddPartitionsToTxnRequestTransaction, 100)}
 	v := txnverify.New(txnverify.Config{
 		Enabled: func() bool { return true }, Coordinator: func(string) (int32, error) { return 1, nil }, Ask: p.ask,
 		Begin: m.BeginVerification, End: m.EndVerification, Timeout: 10 * time.Second, RetryBackoff: time.Millisecond, RetryFor: 0,
@@ -91,10 +91,12 @@ func (p *txnPath) ask(ctx context.Context, _ int32, req *kmsg.AddPartitionsToTxn
 	resp := kmsg.NewPtrAddPartitionsToTxnResponse()
 	for _, x := range req.Transactions {
 		p.asked <- x
-		select {
-		case <-p.gate:
-		case <-ctx.Done():
-			return nil, ctx.Err()
+		if gate := p.gate.Load(); gate != nil {
+			select {
+			case <-*gate:
+			case <-ctx.Done():
+				return nil, ctx.Err()
+			}
 		}
 		rx := kmsg.NewAddPartitionsToTxnResponseTransaction()
 		rx.TransactionalID = x.TransactionalID
@@ -104,8 +106,8 @@ func (p *txnPath) ask(ctx context.Context, _ int32, req *kmsg.AddPartitionsToTxn
 			for _, n := range t.Partitions {
 				rp := kmsg.NewAddPartitionsToTxnResponseTransactionTopicPartition()
 				rp.Partition = n
-				if p.say != nil {
-					rp.ErrorCode = p.say(x)
+				if say := p.say.Load(); say != nil {
+					rp.ErrorCode = (*say)(x)
 				}
 				rt.Partitions = append(rt.Partitions, rp)
 			}
@@ -175,7 +177,7 @@ func TestRefusedVerificationByVersionOfProduce(t *testing.T) {
 	} {
 		for n, want := range []*kerr.Error{c.v10, c.v11, c.v12} {
 			version := int16(10 + n)
-			p.say = func(x kmsg.AddPartitionsToTxnRequestTransaction) int16 {
+			say := func(x kmsg.AddPartitionsToTxnRequestTransaction) int16 {
 				if x.VerifyOnly != (version < 12) {
 					t.Errorf("v%d: verify only: %v", version, x.VerifyOnly)
 				}
@@ -184,6 +186,7 @@ func TestRefusedVerificationByVersionOfProduce(t *testing.T) {
 				}
 				return c.said.Code
 			}
+			p.say.Store(&say)
 			got := p.produced(txnProduce(t, version, 0, coordinator.Producer{ID: int64(100 + 10*i + n)})).Topics[0].Partitions[0]
 			<-p.asked
 			if code := code(nilOr(want)); got.ErrorCode != code {
@@ -222,7 +225,8 @@ func TestTransactionIsAskedAboutOnceAPartition(t *testing.T) {
 // for the coordinator and those after it need not.
 func TestPipelinedProducesStayInOrder(t *testing.T) {
 	p := newTxnPath(t)
-	p.gate = make(chan struct{})
+	gate := make(chan struct{})
+	p.gate.Store(&gate)
 	producer := coordinator.Producer{ID: 7}
 	for seq := range int32(5) {
 		p.send(frameOf(txnProduce(t, 9, seq, producer)))
@@ -232,7 +236,7 @@ func TestPipelinedProducesStayInOrder(t *testing.T) {
 	if end := p.m.Partition(partition.TopicPartition{Topic: hotTopic}).EndOffset(); end != 0 {
 		t.Errorf("the log ends at %d before the answer", end)
 	}
-	close(p.gate)
+	close(gate)
 	for want := range int64(6) {
 		if got := p.answer(9).Topics[0].Partitions[0]; got.ErrorCode != 0 || got.BaseOffset != want {
 			t.Errorf("answer %d: %+v", want, got)
