@@ -73,7 +73,7 @@ chaos: test-deps ## break a cluster for SECONDS= (60, rests not counted) as SEED
 # members' logs of the last protocol that ran are in bin/groups.
 MEMBERS     ?= 200
 MANY        ?= 2000
-PROTOCOLS   ?= eager cooperative
+PROTOCOLS   ?= eager cooperative consumer
 groups: test-deps ## MEMBERS= (200) join, leave and die in one group for SECONDS= (60), PROTOCOLS= one after the other; MANY= (2000) groups on one broker
 	for p in $(PROTOCOLS); do rm -rf $(BIN)/groups; \
 		$(GO) test -count=1 -timeout 0 -v ./dataplane/brokertest/groups -run 'TestGroups$$' -groups.length $(SECONDS)s -groups.seed $(patsubst -1,0,$(SEED)) \
@@ -111,7 +111,7 @@ compat: deps ## suites and programs of other makes against the service; RUN=name
 	@[ -n "$(RUN)" ] || [ $(PEER) != penstock ] || \
 		PYTHON=$(VENV)/bin/python $(GO) test -count=1 -timeout 20m -tags compat -v -run TestCompat ./controlplane/dev/devtest
 	PYTHON=$(VENV)/bin/python $(GO) test -count=1 -timeout 60m -v -run TestMatrix ./controlplane/dev/compat \
-		-matrix -matrix.run '$(RUN)' -matrix.peer $(PEER) -matrix.write=$(if $(WRITE),true,false) -matrix.logs $(CURDIR)/$(BIN)/compat
+		-matrix -matrix.run '$(RUN)' -matrix.peer $(PEER) -matrix.write=$(if $(WRITE),true,false) -matrix.logs $(CURDIR)/$(BIN)/compat $(ARGS)
 
 compat-kafka: deps ## Apache Kafka: the black-box suite against it, its tools over our logs, folders carried both ways, mixed clusters: needs Java 17 and Maven
 	$(GO) test -count=1 -timeout 20m -tags compat -v -run 'TestBlackBoxOfApacheKafka|TestKafkaReadsOurLogs|TestCarried|TestRetriesAfter|TestMixed|TestExactlyOnceOfApacheKafka' ./dataplane/brokertest ./dataplane/brokertest/eos

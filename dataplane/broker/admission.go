@@ -4,6 +4,7 @@ import (
 	"context"
 	"maps"
 	"math"
+	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -54,10 +55,18 @@ func (b *Broker) startACLs(ctx context.Context) error {
 func (b *Broker) loadQuotas(ctx context.Context) error {
 	s := store{b.zk}
 	return s.quotaEntities(ctx, func(entity string, values map[string]string) {
-		if err := b.quotas.Update("/config/"+entity, values); err != nil {
+		if err := b.quotaChanged(entity, values); err != nil {
 			b.log.Error("a quota cannot be applied", "entity", entity, "error", err)
 		}
 	})
+}
+
+// quotaChanged applies what is set for one entity, named by its path below /config.
+func (b *Broker) quotaChanged(entity string, values map[string]string) error {
+	if strings.HasPrefix(entity, "ips/") {
+		return b.connections.UpdateIP(entity, values)
+	}
+	return b.quotas.Update("/config/"+entity, values)
 }
 
 // chargeRequest is the request quota: the handler's time with a check. What
@@ -106,6 +115,11 @@ func connectionLimits(cfg *config.Broker, files int) admission.ConnectionLimits 
 		Max: atMost(cfg.MaxConnections, files/2), MaxPerIP: cfg.MaxConnectionsPerIP,
 		PerListener: maps.Clone(cfg.ListenerMaxConnections), Overrides: cfg.MaxConnectionsPerIPFor,
 	}
+	l.Samples, l.Window, l.Rate = cfg.QuotaSamples, cfg.QuotaWindow, creationRate(cfg.MaxConnectionRate)
+	l.RatePerListener = map[string]int{}
+	for name, rate := range cfg.ListenerMaxConnectionRate {
+		l.RatePerListener[name] = creationRate(rate)
+	}
 	if len(cfg.Listeners) > 1 {
 		l.Protected = cfg.InterBrokerListener
 		if l.PerListener == nil {
@@ -114,6 +128,17 @@ func connectionLimits(cfg *config.Broker, files int) admission.ConnectionLimits 
 		l.PerListener[l.Protected] = atMost(l.PerListener[l.Protected], files/4)
 	}
 	return l
+}
+
+// creationRate gives a setting in which the largest number is no limit, and 0 one of the strictest.
+func creationRate(setting int) int {
+	switch {
+	case setting >= math.MaxInt32:
+		return 0
+	case setting == 0:
+		return -1
+	}
+	return setting
 }
 
 // atMost bounds a limit of which 0 is none.

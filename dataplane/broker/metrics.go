@@ -46,7 +46,7 @@ func (b *Broker) startMetrics(context.Context) error {
 		o.ObserveInt64(bytes, size)
 		return nil
 	}, replicas, leaders, bytes)
-	return errors.Join(in.err, b.cleanerMetrics(r.Meter()))
+	return errors.Join(in.err, b.cleanerMetrics(r.Meter()), b.transactionMetrics(r.Meter()))
 }
 
 // instruments makes those of one part and keeps their errors together.

@@ -85,9 +85,9 @@ func Start(ctx context.Context, cfg *config.Broker, p Process) (_ *Broker, err e
 		{"reading quotas and ACLs", b.startAdmission},
 		{"opening the usage meter", b.openMeter},
 		{"opening the logs", b.openLogs},
-		{"starting metrics", b.startMetrics},
 		{"starting the group coordinator", b.startGroups},
 		{"starting the transaction coordinator", b.startTransactions},
+		{"starting metrics", b.startMetrics},
 		{"preparing the controller", b.prepareController},
 		{"serving", b.serve},
 		{"registering", b.register},
@@ -463,10 +463,10 @@ func (b *Broker) configChanged(entity string) error {
 		b.controller.ElectAgain(topic)
 	case entity == "brokers/"+strconv.Itoa(int(b.cfg.ID)), entity == "brokers/"+coordination.DefaultEntity:
 		return b.settingsChanged(b.ctx)
-	case strings.HasPrefix(entity, "users/"), strings.HasPrefix(entity, "clients/"):
+	case strings.HasPrefix(entity, "users/"), strings.HasPrefix(entity, "clients/"), strings.HasPrefix(entity, "ips/"):
 		values, err := b.zk.Config(b.ctx, entity)
 		if err == nil {
-			err = b.quotas.Update("/config/"+entity, values)
+			err = b.quotaChanged(entity, values)
 		}
 		if err != nil && b.ctx.Err() == nil {
 			return fmt.Errorf("a changed quota cannot be applied: %s: %w", entity, err)

@@ -28,7 +28,7 @@ func (s store) ChangeBrokerConfig(ctx context.Context, broker string, change han
 	return s.zk.ChangeConfig(ctx, "brokers/"+broker, change)
 }
 
-// Quotas walks users, their clients, and clients.
+// Quotas walks users, their clients, clients, and addresses.
 func (s store) Quotas(ctx context.Context) ([]handler.QuotaEntity, error) {
 	var all []handler.QuotaEntity
 	err := s.quotaEntities(ctx, func(entity string, values map[string]string) {
@@ -47,7 +47,7 @@ func (s store) quotaEntities(ctx context.Context, fn func(entity string, values 
 		}
 		return err
 	}
-	for _, kind := range []string{"users", "clients"} {
+	for _, kind := range []string{"users", "clients", "ips"} {
 		names, err := s.zk.ConfigEntities(ctx, kind)
 		if err != nil {
 			return err
@@ -57,7 +57,7 @@ func (s store) quotaEntities(ctx context.Context, fn func(entity string, values 
 			if err := read(entity); err != nil {
 				return err
 			}
-			if kind == "clients" {
+			if kind != "users" {
 				continue
 			}
 			clients, err := s.zk.ConfigEntities(ctx, entity+"/clients")
@@ -82,6 +82,9 @@ func (s store) ChangeQuotas(ctx context.Context, e handler.QuotaEntity, change h
 	if e.ClientID != nil {
 		parts = append(parts, "clients", sanitize(*e.ClientID))
 	}
+	if e.IP != nil {
+		parts = append(parts, "ips", sanitize(*e.IP))
+	}
 	return s.zk.ChangeConfig(ctx, strings.Join(parts, "/"), change)
 }
 
@@ -90,9 +93,12 @@ func entityOf(path string, values map[string]string) handler.QuotaEntity {
 	p := strings.Split(path, "/")
 	for i := 0; i+1 < len(p); i += 2 {
 		name := unsanitize(p[i+1])
-		if p[i] == "users" {
+		switch p[i] {
+		case "users":
 			e.User = &name
-		} else {
+		case "ips":
+			e.IP = &name
+		default:
 			e.ClientID = &name
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
+	"go.opentelemetry.io/otel/metric"
 
 	"penstock/dataplane/protocol"
 	"penstock/dataplane/txn"
@@ -32,6 +33,21 @@ func (b *Broker) startTransactions(context.Context) error {
 		return nil
 	})
 	return nil
+}
+
+// transactionMetrics defines what the broker says of the transactions that it coordinates;
+// the second is Kafka's UnknownDestinationQueueSize.
+func (b *Broker) transactionMetrics(m metric.Meter) error {
+	in := &instruments{meter: m}
+	queued := in.gauge("penstock.txn.markers.queued", "{marker}", "Transaction markers that wait for their turn to be sent.")
+	unsent := in.gauge("penstock.txn.markers.unsent", "{marker}", "Transaction markers that have to be sent again, or whose partition has no leader.")
+	in.read(func(_ context.Context, o metric.Observer) error {
+		q, u := b.txns.MarkerStats()
+		o.ObserveInt64(queued, int64(q))
+		o.ObserveInt64(unsent, int64(u))
+		return nil
+	}, queued, unsent)
+	return in.err
 }
 
 // markerPeers leads the transaction coordinator to the leaders of partitions: a connection

@@ -179,7 +179,7 @@ var consumerGroupCases = []blackBoxCase{
 		}
 		m := d.Members[0]
 		if m.MemberID != "m1" || m.MemberEpoch != d.Epoch || m.MemberType != 1 || m.ClientID != "blackbox" || fmt.Sprint(m.SubscribedTopics) != fmt.Sprint([]string{topic.name}) ||
-			m.InstanceID != nil || m.RackID != nil || deref(m.SubscribedTopicRegex) != "" {
+			m.InstanceID != nil || m.RackID != nil || m.SubscribedTopicRegex == nil || *m.SubscribedTopicRegex != "" {
 			t.Errorf("%+v", m)
 		}
 		for _, a := range []kmsg.Assignment{m.Assignment, m.TargetAssignment} {
@@ -412,5 +412,103 @@ var consumerGroupCases = []blackBoxCase{
 			t.Errorf("%+v", d)
 		}
 		wantCode(t, "describing it", describeConsumers(w, group).ErrorCode, kerr.GroupIDNotFound)
+	}},
+}
+
+// classicConsumer is a JoinGroup of a member with a consumer's subscription.
+func classicConsumer(group, member string, topics ...string) *kmsg.JoinGroupRequest {
+	req := joinOf(7, group, member, nil)
+	md := kmsg.NewConsumerMemberMetadata()
+	md.Version, md.Topics = 1, topics
+	req.Protocols[0].Metadata = md.AppendTo(nil)
+	return req
+}
+
+// migrationCases are of groups whose members speak both protocols.
+var migrationCases = []blackBoxCase{
+	{"consumer groups/a group goes over from classic to consumer and back", func(t *testing.T, b *target) {
+		group, topic := b.name("group"), b.topic(t, 4)
+		w := b.coordinator(t, group)
+		req := classicConsumer(group, "", topic.name)
+		req.MemberID = ask[*kmsg.JoinGroupResponse](w, req).MemberID
+		r := ask[*kmsg.JoinGroupResponse](w, req)
+		wantCode(t, "join", r.ErrorCode, nil)
+		all := kmsg.ConsumerMemberAssignment{Topics: []kmsg.ConsumerMemberAssignmentTopic{{Topic: topic.name, Partitions: []int32{0, 1, 2, 3}}}}
+		wantCode(t, "sync", ask[*kmsg.SyncGroupResponse](w, syncOf(group, r.MemberID, r.Generation, nil, map[string]string{r.MemberID: string(all.AppendTo(nil))})).ErrorCode, nil)
+
+		c := b.consumerOf(t, group, "m1", topic.name)
+		c.mustBeat()
+		if n := len(c.has(topic)); n > 0 {
+			t.Errorf("it has %d partitions while the classic member has all", n)
+		}
+		d := describeConsumers(w, group)
+		kinds := map[string]int8{}
+		for _, m := range d.Members {
+			kinds[m.MemberID] = m.MemberType
+		}
+		if d.ErrorCode != 0 || len(kinds) != 2 || kinds["m1"] != 1 || kinds[r.MemberID] != 0 {
+			t.Errorf("%+v", d)
+		}
+		Await(t, 10*time.Second, "the rebalance", func() error {
+			c.mustBeat()
+			if code := beat(w, group, r.MemberID, r.Generation, nil); code != kerr.RebalanceInProgress.Code {
+				return fmt.Errorf("its beat is answered %d", code)
+			}
+			return nil
+		})
+		wantCode(t, "a beat of another generation", beat(w, group, r.MemberID, r.Generation+7, nil), kerr.IllegalGeneration)
+		wantCode(t, "a classic beat of the other member", beat(w, group, "m1", c.req.MemberEpoch, nil), kerr.UnknownMemberID)
+		// It joins again, with nothing: all that it had is free.
+		var again *kmsg.JoinGroupResponse
+		var has int
+		Await(t, 10*time.Second, "its part", func() error {
+			again = ask[*kmsg.JoinGroupResponse](w, classicConsumer(group, r.MemberID, topic.name))
+			wantCode(t, "join again", again.ErrorCode, nil)
+			s := ask[*kmsg.SyncGroupResponse](w, syncOf(group, r.MemberID, again.Generation, nil, nil))
+			if s.ErrorCode == kerr.RebalanceInProgress.Code {
+				return fmt.Errorf("in progress")
+			}
+			wantCode(t, "sync again", s.ErrorCode, nil)
+			var a kmsg.ConsumerMemberAssignment
+			if err := a.ReadFrom(s.MemberAssignment); err != nil {
+				t.Fatal(err)
+			}
+			if has = 0; len(a.Topics) == 1 {
+				has = len(a.Topics[0].Partitions)
+			}
+			if has != 2 {
+				return fmt.Errorf("%d partitions", has)
+			}
+			return nil
+		})
+		if again.LeaderID != "" || len(again.Members) > 0 || deref(again.Protocol) != "range" {
+			t.Errorf("%+v", again)
+		}
+		share(t, topic, map[*consumer]int{c: 2})
+		wantCode(t, "its beat", beat(w, group, r.MemberID, again.Generation, nil), nil)
+		wantCode(t, "its commit", memberCommit(w, 7, group, r.MemberID, again.Generation, topic.name), nil)
+		wantCode(t, "a commit of a generation ahead", memberCommit(w, 9, group, r.MemberID, again.Generation+1, topic.name), kerr.IllegalGeneration)
+		other := classicConsumer(group, "", topic.name)
+		other.Protocols[0].Name = "other"
+		wantCode(t, "a protocol that not all know", ask[*kmsg.JoinGroupResponse](w, other).ErrorCode, kerr.InconsistentGroupProtocol)
+
+		generation := describeConsumers(w, group).Epoch
+		wantCode(t, "the last of the next protocol leaves", c.leave(-1), nil)
+		wantCode(t, "a beat of the classic group", beat(w, group, r.MemberID, generation, nil), kerr.RebalanceInProgress)
+		last := ask[*kmsg.JoinGroupResponse](w, classicConsumer(group, r.MemberID, topic.name))
+		if last.ErrorCode != 0 || last.LeaderID != r.MemberID || len(last.Members) != 1 {
+			t.Errorf("%+v", last)
+		}
+		if d := ask[*kmsg.DescribeGroupsResponse](w, describeGroups(group)).Groups[0]; d.State != "CompletingRebalance" {
+			t.Errorf("%+v", d)
+		}
+	}},
+	{"consumer groups/a group that is not of consumers does not go over", func(t *testing.T, b *target) {
+		group := b.name("group")
+		w := b.coordinator(t, group)
+		joined(t, w, group, nil) // its metadata is no subscription
+		c := b.consumerOf(t, group, "m1", "topic")
+		wantCode(t, "join", c.beat().ErrorCode, kerr.GroupIDNotFound)
+		wantCode(t, "leave", c.leave(-1), kerr.GroupIDNotFound)
 	}},
 }

@@ -91,17 +91,13 @@ func TestTransactionsSurviveTheirCoordinator(t *testing.T) {
 			t.Logf("round %d, %s: produce: %v", round, step, err)
 			commit = false
 		}
-		killed := make(chan struct{})
 		if step == "ending" {
 			n := c.txnCoordinator(id)
-			go func() {
-				defer close(killed)
-				n.Kill()
-			}()
-			err = cl.EndTransaction(ctx, kgo.TransactionEndTry(commit))
-			<-killed
+			answered := make(chan error, 1)
+			go func() { answered <- cl.EndTransaction(ctx, kgo.TransactionEndTry(commit)) }()
+			n.Kill()
 			n.Start()
-			n.AwaitServing()
+			err = <-answered
 		} else {
 			err = cl.EndTransaction(ctx, kgo.TransactionEndTry(commit))
 		}

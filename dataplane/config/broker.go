@@ -45,6 +45,8 @@ type Broker struct {
 	MaxConnectionsPerIP       int
 	MaxConnectionsPerIPFor    map[netip.Addr]int
 	ListenerMaxConnections    map[string]int // by listener, where set
+	MaxConnectionRate         int            // a second; math.MaxInt32: no limit
+	ListenerMaxConnectionRate map[string]int // by listener, where set
 	QueuedMaxRequestBytes     int64          // -1: the broker decides
 	FailedAuthDelay           time.Duration
 	SASLMaxReceiveBytes       int
@@ -264,6 +266,7 @@ func (b *Broker) fill(r *reader) {
 	b.SocketListenBacklog = r.int("socket.listen.backlog.size")
 	b.ConnectionsMaxIdle = max(0, r.ms("connections.max.idle.ms"))
 	b.MaxConnections = r.int("max.connections")
+	b.MaxConnectionRate = r.int("max.connection.creation.rate")
 	b.MaxConnectionsPerIP = r.int("max.connections.per.ip")
 	b.MaxConnectionsPerIPFor, _ = parseIPOverrides(r.text("max.connections.per.ip.overrides"))
 	b.QueuedMaxRequestBytes = r.num("queued.max.request.bytes")

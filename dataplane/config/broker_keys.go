@@ -101,6 +101,7 @@ var brokerKeys = []key{
 	{name: "log.roll.ms", typ: tLong, null: true, dynamic: true, doc: "Age at which a segment is closed, in ms; wins over hours."},
 	{name: "log.segment.bytes", typ: tInt, def: "1073741824", check: atLeast(14), dynamic: true, doc: "Size at which a segment is closed, in bytes."},
 	{name: "log.segment.delete.delay.ms", typ: tLong, def: "60000", check: atLeast(0), dynamic: true, doc: "Time between marking a file as deleted and removing it, in ms."},
+	{name: "max.connection.creation.rate", typ: tInt, def: "2147483647", check: atLeast(0), dynamic: true, doc: "Connections made per second over all listeners but the inter-broker one; more wait to be accepted (KIP-612)."},
 	{name: "max.connections", typ: tInt, def: "2147483647", check: atLeast(0), dynamic: true, doc: "Connections at one time; the inter-broker listener always gets in."},
 	{name: "max.connections.per.ip", typ: tInt, def: "2147483647", check: atLeast(0), dynamic: true, doc: "Connections at one time from one address."},
 	{name: "max.connections.per.ip.overrides", typ: tString, def: "", check: ipOverrides, dynamic: true, doc: "The same for single addresses, as address:count."},
@@ -244,7 +245,6 @@ kafka.metrics.polling.interval.secs
 kafka.metrics.reporters
 log.dir.failure.timeout.ms
 log.initial.task.delay.ms
-max.connection.creation.rate
 max.request.partition.size.limit
 metadata.log.dir
 metadata.log.max.record.bytes.between.snapshots

@@ -11,12 +11,12 @@ import (
 
 // dynamicKey is the key that a name stands for in the dynamic settings, nil if it is
 // not one that a running broker can change. Behind a listener's prefix, whose name is
-// in lower case, that is max.connections only.
+// in lower case, that is max.connections and max.connection.creation.rate only.
 func dynamicKey(name string) *key {
 	k := brokerIndex[name]
 	if k == nil {
 		_, k, _ = splitPrefixed(name)
-		if k != nil && (!strings.HasSuffix(name, ".max.connections") || name != strings.ToLower(name)) {
+		if k != nil && (!strings.HasSuffix(name, ".max.connections") && !strings.HasSuffix(name, ".max.connection.creation.rate") || name != strings.ToLower(name)) {
 			return nil
 		}
 	}

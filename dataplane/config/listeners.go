@@ -182,10 +182,13 @@ func (b *Broker) fillListeners(r *reader) {
 	if !hasListener(b.Advertised, b.InterBrokerListener) {
 		r.fail("inter.broker.listener.name", "the inter-broker listener %s is not among the advertised listeners", b.InterBrokerListener)
 	}
-	b.ListenerMaxConnections = make(map[string]int)
+	b.ListenerMaxConnections, b.ListenerMaxConnectionRate = make(map[string]int), make(map[string]int)
 	for _, e := range b.Listeners {
 		if v, ok := b.listenerOwn(e.Name, "max.connections"); ok {
 			b.ListenerMaxConnections[e.Name] = int(mustInt(r.parse(brokerIndex["max.connections"], v)))
+		}
+		if v, ok := b.listenerOwn(e.Name, "max.connection.creation.rate"); ok {
+			b.ListenerMaxConnectionRate[e.Name] = int(mustInt(r.parse(brokerIndex["max.connection.creation.rate"], v)))
 		}
 	}
 }

@@ -37,7 +37,7 @@ func (b *Broker) checkPrefixed(r *reader) {
 // prefixable are the keys that may stand behind listener.name.NAME.; those
 // with true also behind a mechanism.
 var prefixable = map[string]bool{
-	"sasl.enabled.mechanisms": false, "connections.max.reauth.ms": true, "max.connections": false,
+	"sasl.enabled.mechanisms": false, "connections.max.reauth.ms": true, "max.connections": false, "max.connection.creation.rate": false,
 	"sasl.jaas.config": true, "sasl.server.max.receive.size": true,
 	"sasl.oauthbearer.clock.skew.seconds": true, "sasl.oauthbearer.expected.audience": true, "sasl.oauthbearer.expected.issuer": true,
 	"sasl.oauthbearer.jwks.endpoint.url": true, "sasl.oauthbearer.jwks.endpoint.refresh.ms": true,

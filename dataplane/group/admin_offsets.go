@@ -82,6 +82,9 @@ func (g *group) mayDeleteOffsets() *kerr.Error {
 
 // subscribed says whether a member reads the topic, or may do so.
 func (g *group) subscribed(topic string) bool {
+	if g.consumer != nil {
+		return g.consumer.subscribes(topic)
+	}
 	return g.state != stateEmpty && (g.topics == nil || g.topicsUnknown || g.topics[topic])
 }
 

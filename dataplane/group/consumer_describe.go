@@ -60,9 +60,7 @@ func (g *group) describeConsumer(d *kmsg.ConsumerGroupDescribeResponseGroup) {
 		dm.MemberID, dm.InstanceID, dm.RackID, dm.MemberEpoch = m.id, m.instance, m.rack, m.epoch
 		dm.ClientID, dm.ClientHost = m.clientID, m.host
 		dm.SubscribedTopics = m.names
-		if m.regex != "" {
-			dm.SubscribedTopicRegex = &m.regex
-		}
+		dm.SubscribedTopicRegex = &m.regex // "" for none, as Kafka has it
 		dm.Assignment.TopicPartitions = named(m.has.partitions(), topics)
 		dm.TargetAssignment.TopicPartitions = named(cg.target[m.id], topics)
 		dm.MemberType = memberTypeConsumer

@@ -168,7 +168,7 @@ func (g *group) handleBeat(fx *effects, b *beat) *refusal {
 		return refuse(kerr.GroupMaxSizeReached, "The consumer group has reached its maximum capacity of %d members.", n)
 	}
 	if g.mustResolve(b) { // before anything is changed: it comes back
-		g.c.shards.Spawn(func() { g.c.resolveFor(b) })
+		fx.call(func() { g.c.resolveLater(b) })
 		return nil
 	}
 	if cg == nil {
@@ -204,7 +204,7 @@ func (g *group) handleBeat(fx *effects, b *beat) *refusal {
 	g.aim(ch, subscribed && old != nil)
 	n := g.reconcile(ch, m.id, b.owned)
 	g.keepMember(m.id)
-	g.maybeRefresh(b)
+	g.maybeRefresh(fx, b)
 
 	resp := kmsg.NewPtrConsumerGroupHeartbeatResponse()
 	resp.MemberID, resp.MemberEpoch = &n.id, n.epoch

@@ -10,10 +10,10 @@ import (
 const minMemberCommit = 9
 
 // consumerMayCommit says whether offsets may be committed in the group, which is a
-// consumer group, with that member id and epoch. A member of the consumer protocol may
-// commit for a partition since it got it, also when it has reached another epoch meanwhile
-// (KIP-1251): a commit that is on its way when the epoch changes is not lost. Errors:
-// UNKNOWN_MEMBER_ID, STALE_MEMBER_EPOCH, UNSUPPORTED_VERSION before version 9 of OffsetCommit, and
+// consumer group, with that member id and epoch. A member may commit for a partition since
+// it got it, also when it has reached another epoch meanwhile (KIP-1251): a commit that is
+// on its way when the epoch changes is not lost. Errors: UNKNOWN_MEMBER_ID,
+// STALE_MEMBER_EPOCH, UNSUPPORTED_VERSION before version 9 of OffsetCommit, and
 // ILLEGAL_GENERATION for a classic member.
 //
 // In a transaction it is the marker that decides when an offset counts: whoever does not say
@@ -43,7 +43,7 @@ func (g *group) consumerMayCommit(cm *commit) *kerr.Error {
 			g.keepMember(m.id)
 		}
 		return nil
-	case m.classic != nil || cm.generation > m.epoch || !g.gotBy(m, cm):
+	case cm.generation > m.epoch || !g.gotBy(m, cm):
 		return stale
 	}
 	return nil

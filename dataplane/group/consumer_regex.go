@@ -71,6 +71,16 @@ func (g *group) mustResolve(b *beat) bool {
 	return g.consumer == nil || g.consumer.regexes[*b.regex] == nil
 }
 
+// resolveLater has resolveFor run on a goroutine of its own.
+func (c *Coordinator) resolveLater(b *beat) {
+	select {
+	case <-c.shards.Stopping():
+		b.refuse(&refusal{err: kerr.NotCoordinator})
+	default:
+		c.shards.Spawn(func() { c.resolveFor(b) })
+	}
+}
+
 // resolveFor looks up what the heartbeat's expression matches and goes on with it. Only
 // one resolution runs at a time, whatever clients ask for.
 func (c *Coordinator) resolveFor(b *beat) {
@@ -101,7 +111,7 @@ func (c *Coordinator) resolveFor(b *beat) {
 // maybeRefresh has the group's expressions resolved again in the background, if there may
 // be other topics than last time or some time has gone by: rights may have changed. They
 // are looked up with the rights of the member that the heartbeat is of, as in Kafka.
-func (g *group) maybeRefresh(b *beat) {
+func (g *group) maybeRefresh(fx *effects, b *beat) {
 	cg, c := g.consumer, g.c
 	topics := c.cfg.Topics()
 	if b.found != nil && len(cg.matched) == 1 {
@@ -118,7 +128,7 @@ func (g *group) maybeRefresh(b *beat) {
 		all = append(all, re)
 	}
 	may := b.mayTopic
-	c.shards.Spawn(func() {
+	refresh := func() {
 		select {
 		case c.resolving <- struct{}{}:
 		case <-c.shards.Stopping():
@@ -132,7 +142,8 @@ func (g *group) maybeRefresh(b *beat) {
 		}
 		<-c.resolving
 		g.do(func(fx *effects) { g.refreshWith(fx, cg, found) })
-	})
+	}
+	fx.call(func() { c.shards.Spawn(refresh) })
 }
 
 // refreshWith takes over what the expressions match now.

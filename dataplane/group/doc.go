@@ -1,5 +1,6 @@
-// Package group is the classic consumer-group coordinator: membership and
-// rebalancing (JoinGroup, SyncGroup, Heartbeat, LeaveGroup), committed offsets
+// Package group is the consumer-group coordinator: membership and rebalancing in
+// the classic protocol (JoinGroup, SyncGroup, Heartbeat, LeaveGroup) and in the
+// next one (ConsumerGroupHeartbeat, KIP-848), committed offsets
 // (OffsetCommit, OffsetFetch; in transactions, TxnOffsetCommit) and their
 // administration (DescribeGroups, ListGroups, DeleteGroups, OffsetDelete).
 //
@@ -21,6 +22,10 @@
 //	  ▲                ▲   │ nobody is left                                │ leader's SyncGroup
 //	  └────────────────┼───┘                                               │ is stored
 //	                   └──join with news, leave, member timed out── Stable ◀┘
+//
+// That is a classic group. One with a consumerGroup (consumer.go) is a consumer group:
+// Empty, Assigning while its target assignment is older than its epoch, Reconciling while
+// members are on their way to it, Stable.
 //
 // Dead is the state of a group that was deleted, expired or lost; such a group
 // is not in its shard's table any more.

@@ -2,6 +2,7 @@ package group
 
 import (
 	"cmp"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -283,11 +284,8 @@ func (g *group) remove(m *member) {
 	if m.instanceID != nil && g.static[*m.instanceID] == m {
 		delete(g.static, *m.instanceID)
 	}
-	for i := range g.order {
-		if g.order[i] == m {
-			g.order = append(g.order[:i], g.order[i+1:]...)
-			break
-		}
+	if i := slices.Index(g.order, m); i >= 0 {
+		g.order = slices.Delete(g.order, i, i+1) // which leaves no trace of m behind the end
 	}
 	if g.leader == m.id {
 		g.leader = ""

@@ -19,10 +19,10 @@ func (g *group) resume(fx *effects) {
 	for _, m := range g.order {
 		g.keepAlive(m)
 	}
-	if g.consumer != nil {
+	switch {
+	case g.consumer != nil:
 		g.watchAll()
-	}
-	if len(g.order) > g.c.cfg.MaxSize {
+	case len(g.order) > g.c.cfg.MaxSize:
 		g.c.cfg.Logger.Info("group has more members than group.max.size", "group", g.id, "members", len(g.order))
 		g.maybePrepareRebalance(fx)
 	}

@@ -23,8 +23,8 @@ import (
 //	group           2, group                             version 3: protocol type, generation, protocol, leader, time
 //	                                                       of the state, members
 //
-// Kind 0 is an offset commit of old. Other kinds (those of KIP-848 groups) are
-// left alone.
+// Kind 0 is an offset commit of old. Kinds 3 to 8 and 16 are of consumer groups, see
+// consumer_records.go; others are left alone.
 const (
 	offsetKeyV0, offsetKeyV1 = 0, 1
 	groupKey                 = 2

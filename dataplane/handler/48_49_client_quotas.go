@@ -5,23 +5,30 @@ import (
 	"fmt"
 	"maps"
 	"math"
+	"net/netip"
 	"slices"
 	"strconv"
 
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"penstock/dataplane/admission"
 	"penstock/dataplane/listener"
 )
 
-// Entity types of client quotas (KIP-546); "ip" quotas are not served yet.
+// Entity types of client quotas (KIP-546), and of addresses (KIP-612), which stand alone.
 const (
 	entityUser   = "user"
 	entityClient = "client-id"
+	entityIP     = "ip"
 )
 
-// quotaKeys are the quotas that this broker enforces.
-var quotaKeys = []string{"producer_byte_rate", "consumer_byte_rate", "request_percentage"}
+// quotaKeys are the quotas that this broker enforces on users and client ids, ipQuotaKeys on
+// addresses.
+var (
+	quotaKeys   = []string{admission.ProducerByteRate, admission.ConsumerByteRate, admission.RequestPercentage}
+	ipQuotaKeys = []string{admission.ConnectionCreationRate}
+)
 
 // DescribeClientQuotas (key 48), versions 0 and 1: the quota entities that
 // match every component; strict ones have no other part. A null name matches
@@ -46,7 +53,7 @@ func (h *Handler) findQuotas(r *listener.Request, req *kmsg.DescribeClientQuotas
 		if c.EntityType == "" {
 			return nil, fmt.Errorf("%w: an entity type is empty", kerr.InvalidRequest)
 		}
-		if c.EntityType != entityUser && c.EntityType != entityClient {
+		if c.EntityType != entityUser && c.EntityType != entityClient && c.EntityType != entityIP {
 			return nil, fmt.Errorf("%w: quotas for %q are not served", kerr.UnsupportedVersion, c.EntityType)
 		}
 		if _, twice := want[c.EntityType]; twice {
@@ -57,6 +64,9 @@ func (h *Handler) findQuotas(r *listener.Request, req *kmsg.DescribeClientQuotas
 		}
 		want[c.EntityType] = c
 	}
+	if _, ip := want[entityIP]; ip && len(want) > 1 {
+		return nil, fmt.Errorf("%w: addresses do not go together with users and client ids", kerr.InvalidRequest)
+	}
 	ctx, cancel := h.within(0)
 	defer cancel()
 	all, err := h.Store.Quotas(ctx)
@@ -65,7 +75,7 @@ func (h *Handler) findQuotas(r *listener.Request, req *kmsg.DescribeClientQuotas
 	}
 	entries := []kmsg.DescribeClientQuotasResponseEntry{}
 	for _, q := range all {
-		if len(q.Values) == 0 || !matches(want, entityUser, q.User, req.Strict) || !matches(want, entityClient, q.ClientID, req.Strict) {
+		if len(q.Values) == 0 || !matches(want, entityUser, q.User, req.Strict) || !matches(want, entityClient, q.ClientID, req.Strict) || !matches(want, entityIP, q.IP, req.Strict) {
 			continue
 		}
 		e := kmsg.NewDescribeClientQuotasResponseEntry()
@@ -82,6 +92,7 @@ func (h *Handler) findQuotas(r *listener.Request, req *kmsg.DescribeClientQuotas
 		}
 		addPart(entityUser, q.User)
 		addPart(entityClient, q.ClientID)
+		addPart(entityIP, q.IP)
 		for _, k := range slices.Sorted(maps.Keys(q.Values)) {
 			v, err := strconv.ParseFloat(q.Values[k], 64)
 			if err != nil {
@@ -147,23 +158,31 @@ func (h *Handler) alterQuota(ctx context.Context, in *kmsg.AlterClientQuotasRequ
 		return err
 	}
 	if dry {
-		_, err := alterValues(map[string]string{}, in.Ops)
+		_, err := alterValues(entity, map[string]string{}, in.Ops)
 		return err
 	}
 	return h.Store.ChangeQuotas(ctx, entity, func(now map[string]string) (map[string]string, error) {
-		return alterValues(now, in.Ops)
+		return alterValues(entity, now, in.Ops)
 	})
 }
 
 // alterValues applies the ops to values; settings that are no quotas, as SCRAM
 // credentials on the same znode, stay.
-func alterValues(values map[string]string, ops []kmsg.AlterClientQuotasRequestEntryOp) (map[string]string, error) {
+func alterValues(of QuotaEntity, values map[string]string, ops []kmsg.AlterClientQuotasRequestEntryOp) (map[string]string, error) {
+	keys := quotaKeys
+	if of.IP != nil {
+		keys = ipQuotaKeys
+	}
 	for _, op := range ops {
 		switch {
-		case !slices.Contains(quotaKeys, op.Key):
+		case !slices.Contains(keys, op.Key):
 			return nil, fmt.Errorf("%w: no such quota: %q", kerr.InvalidRequest, op.Key)
 		case op.Remove:
 			delete(values, op.Key)
+		case of.IP != nil && (math.IsNaN(op.Value) || op.Value < 0 || op.Value > math.MaxInt32 || op.Value != math.Trunc(op.Value)):
+			return nil, fmt.Errorf("%w: %s is a whole number of connections per second", kerr.InvalidRequest, op.Key)
+		case of.IP != nil: // 0 is one connection each window
+			values[op.Key] = strconv.FormatFloat(op.Value, 'f', -1, 64)
 		case math.IsNaN(op.Value) || math.IsInf(op.Value, 0) || op.Value <= 0:
 			return nil, fmt.Errorf("%w: %s must be above 0", kerr.InvalidRequest, op.Key)
 		case op.Key != "request_percentage" && op.Value != math.Trunc(op.Value):
@@ -190,13 +209,23 @@ func quotaEntity(parts []kmsg.AlterClientQuotasRequestEntryEntity) (QuotaEntity,
 			q.User = &name
 		case p.Type == entityClient && q.ClientID == nil:
 			q.ClientID = &name
-		case p.Type == entityUser || p.Type == entityClient:
+		case p.Type == entityIP && q.IP == nil:
+			if p.Name != nil {
+				if _, err := netip.ParseAddr(name); err != nil {
+					return q, fmt.Errorf("%w: %q is not an IP address", kerr.InvalidRequest, name)
+				}
+			}
+			q.IP = &name
+		case p.Type == entityUser || p.Type == entityClient || p.Type == entityIP:
 			return q, fmt.Errorf("%w: %q is named twice", kerr.InvalidRequest, p.Type)
 		default:
 			return q, fmt.Errorf("%w: quotas for %q are not served", kerr.InvalidRequest, p.Type)
 		}
 	}
-	if q.User == nil && q.ClientID == nil {
+	if q.IP != nil && len(parts) > 1 {
+		return q, fmt.Errorf("%w: an address does not go together with a user or a client id", kerr.InvalidRequest)
+	}
+	if len(parts) == 0 {
 		return q, fmt.Errorf("%w: an entity has at least one part", kerr.InvalidRequest)
 	}
 	return q, nil

@@ -100,10 +100,11 @@ type Store interface {
 // error leaves all as it is.
 type Change func(now map[string]string) (map[string]string, error)
 
-// QuotaEntity is a user, a client id or a pair with its settings. A nil part
+// QuotaEntity is a user, a client id or a pair, or else an address, with its settings. A nil part
 // does not take part in the entity; the default entity is the name Default.
 type QuotaEntity struct {
 	User, ClientID *string
+	IP             *string
 	Values         map[string]string
 }
 

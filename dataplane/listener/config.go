@@ -29,6 +29,9 @@ type Budget interface {
 // ConnLimits admits or refuses a new connection; release is called once when
 // an admitted one has closed.
 type ConnLimits interface {
+	// Arrived counts a connection; for so long the listener then does nothing with it, and takes no other.
+	Arrived(listener string) time.Duration
+	// An error that has CloseAfter() time.Duration says to close the connection only then.
 	Accept(listener string, ip netip.Addr) (release func(), err error)
 }
 

@@ -22,6 +22,7 @@ type Listener struct {
 
 	mu     sync.Mutex
 	conns  map[*Conn]struct{}
+	late   map[net.Conn]*time.Timer // refused, and to be closed later
 	closed bool
 
 	stats counters
@@ -54,7 +55,7 @@ func Listen(cfg Config) (*Listener, error) {
 	if err != nil {
 		return nil, fmt.Errorf("listener %s: %w", cfg.Name, err)
 	}
-	l := &Listener{cfg: cfg.withDefaults(), ln: ln, conns: map[*Conn]struct{}{}}
+	l := &Listener{cfg: cfg.withDefaults(), ln: ln, conns: map[*Conn]struct{}{}, late: map[net.Conn]*time.Timer{}}
 	l.ctx, l.cancel = context.WithCancel(context.Background())
 	return l, nil
 }
@@ -106,6 +107,11 @@ func (l *Listener) StopAccepting() { l.ln.Close() }
 func (l *Listener) Close() error {
 	l.mu.Lock()
 	l.closed = true
+	for nc, timer := range l.late {
+		timer.Stop()
+		nc.Close()
+	}
+	clear(l.late)
 	l.mu.Unlock()
 	err := l.ln.Close()
 	l.cancel()
@@ -136,8 +142,57 @@ func (l *Listener) accept() {
 			continue
 		}
 		pause = 0
+		if l.cfg.Limits != nil && !l.rest(l.cfg.Limits.Arrived(l.cfg.Name)) {
+			nc.Close()
+			return
+		}
 		l.admit(nc)
 	}
+}
+
+// rest waits; false if the listener is closed meanwhile.
+func (l *Listener) rest(d time.Duration) bool {
+	if d <= 0 {
+		return true
+	}
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-l.ctx.Done():
+		return false
+	}
+}
+
+// maxLate bounds the connections that are kept after they were refused: they cost a file each.
+const maxLate = 1000
+
+// refuse closes a connection at once, or later if the error says so.
+func (l *Listener) refuse(nc net.Conn, err error) {
+	l.stats.refused.Add(1)
+	var late interface {
+		error
+		CloseAfter() time.Duration
+	}
+	if !errors.As(err, &late) {
+		l.cfg.Logger.Warn("connection refused", "listener", l.cfg.Name, "remote", nc.RemoteAddr(), "err", err)
+		nc.Close()
+		return
+	}
+	l.cfg.Logger.Debug("connection throttled", "listener", l.cfg.Name, "remote", nc.RemoteAddr(), "err", err)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.closed || len(l.late) >= maxLate {
+		nc.Close()
+		return
+	}
+	l.late[nc] = time.AfterFunc(late.CloseAfter(), func() {
+		l.mu.Lock()
+		delete(l.late, nc)
+		l.mu.Unlock()
+		nc.Close()
+	})
 }
 
 func (l *Listener) admit(nc net.Conn) {
@@ -149,9 +204,7 @@ func (l *Listener) admit(nc net.Conn) {
 		}
 		r, err := l.cfg.Limits.Accept(l.cfg.Name, ip)
 		if err != nil {
-			l.stats.refused.Add(1)
-			l.cfg.Logger.Warn("connection refused", "listener", l.cfg.Name, "remote", nc.RemoteAddr(), "err", err)
-			nc.Close()
+			l.refuse(nc, err)
 			return
 		}
 		release = r

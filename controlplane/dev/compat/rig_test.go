@@ -23,6 +23,7 @@ var (
 	play  = flag.Bool("matrix", false, "run the matrix, as `make compat` does")
 	only  = flag.String("matrix.run", "", "names of programs to run, separated by commas; all if empty")
 	peer  = flag.String("matrix.peer", "penstock", "whose brokers: penstock or kafka")
+	where = flag.String("matrix.bootstrap", "", "brokers that run already, to use instead of some of this run's own")
 	write = flag.Bool("matrix.write", false, "write what came of it into docs/compatibility.md")
 	logs  = flag.String("matrix.logs", "", "where the programs' output goes")
 )
@@ -115,6 +116,9 @@ func runOne(t *testing.T, p program, bootstrap string) (string, error) {
 // brokers starts three of them, which end with the test.
 func brokers(t *testing.T) (bootstrap string) {
 	t.Helper()
+	if *where != "" {
+		return *where
+	}
 	switch *peer {
 	case "kafka":
 		all, err := apache.StartCluster(t.Context(), t.TempDir(), 3, "default.replication.factor=3", "num.partitions=4", "transaction.state.log.min.isr=2")

@@ -174,8 +174,8 @@ func (v *verifying) await(what string, cond func() bool) error {
 		if err != nil || ok {
 			return err
 		}
-		if time.Since(began) > 2*time.Minute {
-			return fmt.Errorf("not within two minutes: %s", what)
+		if time.Since(began) > 4*time.Minute {
+			return fmt.Errorf("not within four minutes: %s", what)
 		}
 	}
 }

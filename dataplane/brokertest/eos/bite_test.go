@@ -53,7 +53,7 @@ func TestCheckerFindsPlantedBugs(t *testing.T) {
 				Schedule: test.schedule, Rate: test.rate, Members: 2, First: 1, Die: test.die, History: io.Discard, Dir: t.TempDir(), Start: Ours(3, binary),
 			}
 			if test.finds != "" {
-				o.Heal, o.Quiet = 10*s, 12*s
+				o.Heal, o.Quiet = 20*s, 12*s
 			}
 			began := time.Now()
 			anomalies, counts := Run(t, o)

@@ -294,15 +294,15 @@ func (h *History) consumers(at nemesis.TP, offset int64) string {
 }
 
 // checkOffsets holds the answers about committed offsets against each other and
-// against the transactions that have asked for their commit. Brokers that do not know
+// against the transactions that have asked for their commit, and are committed. Brokers that do not know
 // yet that they have been deposed may lag behind each other, so while the run goes
 // on only one broker's answers must never go back.
 func (h *History) checkOffsets(f Final) {
 	for key, looks := range h.looks {
 		allowed := map[int64]time.Duration{} // offset -> when its commit was first asked for
-		for _, t := range h.txns {
+		for name, t := range h.txns {
 			next, ok := t.next[key.at.Partition]
-			if t.group != key.group || t.from != key.at.Topic || !ok || t.asked == 0 || t.outcome == Aborted {
+			if t.group != key.group || t.from != key.at.Topic || !ok || t.asked == 0 || !h.committedIn(name, t) {
 				continue
 			}
 			if first, there := allowed[next]; !there || t.asked < first {
@@ -330,6 +330,21 @@ func (h *History) checkOffsets(f Final) {
 			h.anomaly("offsets back", key.at, "group %s: %d had been committed, in the end it is %d", key.group, most, end)
 		}
 	}
+}
+
+// committedIn says whether a transaction is committed in the end: by its client's word, or,
+// where there is none, by its records.
+func (h *History) committedIn(name string, t *txn) bool {
+	if t.outcome == Committed || t.outcome == Aborted {
+		return t.outcome == Committed
+	}
+	for _, p := range t.sent {
+		if s := h.seenAt(nemesis.TP{Topic: t.to, Partition: p.Partition}, p.Offset); s != nil {
+			_, by, _ := parse(s.value)
+			return s.last && by == name
+		}
+	}
+	return len(t.sent) == 0
 }
 
 // Report is for people: the anomalies by kind, and what the run was made of.

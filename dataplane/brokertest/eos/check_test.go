@@ -193,6 +193,13 @@ func TestCheckFindsEachAnomaly(t *testing.T) {
 			s.h.Looked("stage-0", in0, 1, 5)
 			s.f.Offsets["stage-0"][in0] = 5
 		}},
+		{"offsets show of a transaction without an outcome of which nothing is there", "dirty offsets", func(s *small) {
+			s.sees()
+			s.tell(Event{Txn: "t2", Deed: Begins, Next: map[int32]int64{0: 5}})
+			s.tell(Event{Txn: "t2", Deed: Asks, Sent: []Place{{0, 3, Input{0, 1}}}})
+			s.h.Looked("stage-0", in0, 1, 5)
+			s.f.Offsets["stage-0"][in0] = 5
+		}},
 		{"offsets show before their commit was asked for", "dirty offsets", func(s *small) {
 			s.sees()
 			s.tell(Event{Txn: "t2", Deed: Begins, Next: map[int32]int64{0: 5}})
@@ -219,12 +226,21 @@ func TestCheckAllowsWhatIsAllowed(t *testing.T) {
 	s.tell(Event{Txn: "gone", Deed: Begins, Next: map[int32]int64{0: 9}}) // its client was killed
 	s.tell(Event{Txn: "none of it", Deed: Asks, Sent: []Place{{0, 3, Input{0, 8}}}})
 	s.tell(Event{Txn: "none of it", Deed: Unsure})
+	// Nobody heard the outcome of this one, which its records tell; so its offsets may show.
+	s.h.Acked(Input{0, 3}, Place{0, 1, Input{0, 3}})
+	s.reads("a", in0, 2, 1, "0/3 -")
+	s.tell(Event{Txn: "all.of.it", Deed: Begins, Next: map[int32]int64{0: 2}})
+	s.tell(Event{Txn: "all.of.it", Deed: Asks, Sent: []Place{{0, 4, Input{0, 3}}}})
+	s.h.Looked("stage-0", in0, 1, 2)
+	s.reads("a", to0, 5, 4, "0/3 - all.of.it")
 	s.h.Saw(Read{Reader: "everything", At: to0, Epoch: 1, HW: 4, LSO: 4, Records: []Record{{0, "0/1 - t0"}}}) // who asks for it gets aborted data
-	s.h.Saw(Read{Reader: "a", Committed: true, At: to0, Epoch: 2, HW: 3, LSO: 3})                             // a new leader's are behind for a moment
+	s.f.Offsets["stage-0"][in0] = 2
+	s.f.Ends[in0] = 2
+	s.h.Saw(Read{Reader: "a", Committed: true, At: to0, Epoch: 2, HW: 3, LSO: 3}) // a new leader's are behind for a moment
 	if got := s.kinds(); len(got) > 0 {
 		t.Errorf("found %v", s.h.Anomalies())
 	}
-	if c := s.h.Counts(); c.Died != 1 || c.Committed != 1 || c.Aborted != 1 || c.Unsure != 1 {
+	if c := s.h.Counts(); c.Died != 2 || c.Committed != 1 || c.Aborted != 1 || c.Unsure != 1 {
 		t.Errorf("counts are %+v", c)
 	}
 }

@@ -119,6 +119,14 @@ func Run(t testing.TB, o Options) ([]nemesis.Anomaly, Counts) {
 	defer r.ms.stop()
 	r.ms.start()
 	r.feed(feeding, &feeders)
+	// Nothing is broken before the chains work, or little would be on a busy machine.
+	last := Topics[len(Topics)-1]
+	r.Within(3*time.Minute, last, func() error {
+		if r.h.Arrived(last) == 0 {
+			return errors.New("nothing has arrived yet")
+		}
+		return nil
+	})
 	(&nemesis.Nemesis{Rig: r.Rig, Work: nemesis.Workload{
 		Topics:     func() []string { return append([]string{groupTopic, txnTopic}, Topics...) },
 		Partitions: partitionsOf,

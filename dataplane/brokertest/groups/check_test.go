@@ -275,6 +275,17 @@ func TestCheckAllowsWhatIsAllowed(t *testing.T) {
 			s.fenced(5, "a", kerr.FencedInstanceID)
 			return s
 		},
+		"kept up by a coordinator that was deposed": func() *story {
+			s := silent(Eager, "")
+			s.add(5, "", Event{Kind: Reigns, Broker: "new"})
+			for sec := 2.0; sec < 30; sec++ {
+				s.add(sec, "a", Event{Kind: Alive, Key: int16(kmsg.Heartbeat), Sent: s.at(sec), Generation: 1, Broker: "old"})
+			}
+			s.beats(17, "b", 2)
+			s.owns(17, "b", 0)
+			s.fenced(30.5, "a", kerr.UnknownMemberID)
+			return s
+		},
 		"answers that cross": func() *story {
 			s := handOver()
 			s.add(9, "", Event{Kind: Seen, Sent: s.at(6.9), Offsets: map[int32]int64{0: 5}}) // asked before 7 was acknowledged
@@ -317,6 +328,16 @@ func TestEndOfAnIntervalIsTheFirstOfItsFences(t *testing.T) {
 		if len(got) != 1 || got[0].to != s.at(test.want) {
 			t.Errorf("%s: %+v, want an end at %v s", test.what, got, test.want)
 		}
+	}
+}
+
+func TestLoadsAreReadFromABrokersLog(t *testing.T) {
+	p, began, ok := loading(`time=2026-11-30T15:10:18.181Z level=INFO msg="groups loaded" broker=0 partition=3 epoch=2 number=1 unreadable=0 took=6.867079ms`)
+	if want := time.Date(2026, 11, 30, 15, 10, 18, 173132921, time.UTC); !ok || p != 3 || !began.Equal(want) {
+		t.Errorf("%d, %v, %v", p, began, ok)
+	}
+	if _, _, ok := loading(`time=2026-11-30T15:10:18.181Z level=INFO msg="transactions loaded" broker=0 partition=3 epoch=2 number=1 unreadable=0 took=1ms`); ok {
+		t.Error("another line is taken for one")
 	}
 }
 

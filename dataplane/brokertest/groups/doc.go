@@ -50,9 +50,10 @@
 // anomaly: a member that was frozen does not know that its session is over until it
 // asks. That its commits are refused then is what the next check is for.
 //
-// One thing is left out: brokers are killed, not frozen. A coordinator that was deposed
-// and has not heard of it may answer a heartbeat while its successor's clock runs,
-// as Kafka's may; the fence of such a member is its generation alone.
+// A coordinator that was deposed and has not heard of it may answer heartbeats while its
+// successor's clock for the member runs, as Kafka's may: the protocol has no fence there but the
+// generation of a commit. So the brokers' logs are read for who loaded the group when, and what
+// another broker has answered to a request that was sent later keeps nobody's session up.
 //
 // # The anomalies
 //

@@ -29,6 +29,7 @@ const (
 	Committed Kind = "committed" // what was answered to it
 	Seen      Kind = "seen"      // an answer to OffsetFetch
 	Moved     Kind = "moved"     // the group's coordinator was killed, see Event.At
+	Reigns    Kind = "reigns"    // Broker began to load the group: it is the coordinator
 )
 
 // Event is one line of a log. Times are nanoseconds of CLOCK_MONOTONIC.
@@ -44,15 +45,16 @@ type Event struct {
 	Session   time.Duration `json:"session,omitempty"`
 	Rebalance time.Duration `json:"rebalance,omitempty"`
 
-	Sent        int64           `json:"sent,omitempty"`  // when the request that At's answer is for was sent
-	Key         int16           `json:"key,omitempty"`   // of that request
-	Code        int16           `json:"code,omitempty"`  // of the answer
-	Generation  int32           `json:"gen,omitempty"`   // of Alive; the member epoch in KIP-848
-	Rebalancing bool            `json:"reb,omitempty"`   // of Alive: it said REBALANCE_IN_PROGRESS
-	Told        bool            `json:"told,omitempty"`  // of Alive: it brought Partitions, all of the assignment (KIP-848)
-	Partitions  []int32         `json:"parts,omitempty"` // of Owns, Released, Alive
-	Offsets     map[int32]int64 `json:"offs,omitempty"`  // of Commits, Committed, Seen; -1 is none
-	Why         string          `json:"why,omitempty"`   // of Ended, for people
+	Broker      string          `json:"broker,omitempty"` // who answered; who reigns
+	Sent        int64           `json:"sent,omitempty"`   // when the request that At's answer is for was sent
+	Key         int16           `json:"key,omitempty"`    // of that request
+	Code        int16           `json:"code,omitempty"`   // of the answer
+	Generation  int32           `json:"gen,omitempty"`    // of Alive; the member epoch in KIP-848
+	Rebalancing bool            `json:"reb,omitempty"`    // of Alive: it said REBALANCE_IN_PROGRESS
+	Told        bool            `json:"told,omitempty"`   // of Alive: it brought Partitions, all of the assignment (KIP-848)
+	Partitions  []int32         `json:"parts,omitempty"`  // of Owns, Released, Alive
+	Offsets     map[int32]int64 `json:"offs,omitempty"`   // of Commits, Committed, Seen; -1 is none
+	Why         string          `json:"why,omitempty"`    // of Ended, for people
 }
 
 // now is what all processes' logs are written by.

@@ -13,7 +13,7 @@ import (
 var (
 	length    = flag.Duration("groups.length", 20*time.Second, "how long TestGroups does things to members, rests not counted")
 	members   = flag.Int("groups.members", 8, "members of each group, at most at a time")
-	protocols = flag.String("groups.protocols", "eager,cooperative", "a group for each of these: eager, cooperative, consumer")
+	protocols = flag.String("groups.protocols", "eager,cooperative,consumer", "a group for each of these: eager, cooperative, consumer")
 	seed      = flag.Uint64("groups.seed", 0, "what is done to whom; 0 takes the time")
 	pace      = flag.Duration("groups.pace", 400*time.Millisecond, "time between two steps, on average")
 	session   = flag.Duration("groups.session", 3*time.Second, "session timeout of members; the rebalance timeout is half as much again")

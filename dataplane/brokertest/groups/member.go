@@ -35,13 +35,19 @@ type member struct {
 	over chan struct{} // closed when run has returned
 
 	mu    sync.Mutex
-	next  map[int32]int64 // by partition that it owns: what to commit, 0 before the first record
-	slow  time.Duration   // how long the next release takes
-	quiet bool            // dies without a word
+	next  map[int32]*position // by partition that it owns
+	slow  time.Duration       // how long the next release takes
+	quiet bool                // dies without a word
+}
+
+// position is how far a partition has been processed.
+type position struct {
+	next   int64 // what to commit, 0 before the first record
+	fences int64 // reader.fences when the partition was assigned
 }
 
 func startMember(spec Spec, name, instance string, log *Log) (*member, error) {
-	m := &member{spec: spec, name: name, log: log, next: map[int32]int64{}, over: make(chan struct{})}
+	m := &member{spec: spec, name: name, log: log, next: map[int32]*position{}, over: make(chan struct{})}
 	m.read = &reader{log: log, group: spec.Group, member: name}
 	m.tap = newTap(m.read)
 	m.ctx, m.stop = context.WithCancel(context.Background())
@@ -96,10 +102,13 @@ func (m *member) work() string {
 		if m.ctx.Err() != nil {
 			return "it was asked to"
 		}
+		if m.read.replaced.Load() {
+			return "another has its instance id"
+		}
 		m.mu.Lock()
 		polled.EachRecord(func(r *kgo.Record) {
-			if _, own := m.next[r.Partition]; own {
-				m.next[r.Partition] = r.Offset + 1
+			if at := m.next[r.Partition]; at != nil {
+				at.next = r.Offset + 1
 			}
 		})
 		m.mu.Unlock()
@@ -114,16 +123,18 @@ func (m *member) work() string {
 }
 
 // commit commits what was processed of the partitions that are this member's, and tells whether
-// it may commit again: not after one whose fate is unknown.
+// it may commit again: not after one whose fate is unknown. What it had before it was told that
+// it is no member is not its own any more, also when its client keeps it: franz-go, told so while the
+// application takes its time to release, joins again without saying that the rest is lost.
 func (m *member) commit() bool {
 	if m.read.doubtful.Load() > 0 {
 		return false
 	}
 	m.mu.Lock()
 	offsets := map[int32]kgo.EpochOffset{}
-	for p, next := range m.next {
-		if next > 0 {
-			offsets[p] = kgo.EpochOffset{Epoch: -1, Offset: next}
+	for p, at := range m.next {
+		if at.next > 0 && at.fences == m.read.fences.Load() {
+			offsets[p] = kgo.EpochOffset{Epoch: -1, Offset: at.next}
 		}
 	}
 	m.mu.Unlock()
@@ -145,7 +156,7 @@ func (m *member) assigned(_ context.Context, _ *kgo.Client, parts map[string][]i
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, p := range mine {
-		m.next[p] = 0
+		m.next[p] = &position{fences: m.read.fences.Load()}
 	}
 }
 
@@ -179,7 +190,7 @@ func (m *member) release(parts []int32) {
 		return
 	}
 	m.mu.Lock()
-	maps.DeleteFunc(m.next, func(p int32, _ int64) bool {
+	maps.DeleteFunc(m.next, func(p int32, _ *position) bool {
 		for _, gone := range parts {
 			if p == gone {
 				return true

@@ -26,6 +26,13 @@ type life struct {
 // lives sorts a group's events by incarnation.
 func lives(events []Event) map[string]*life {
 	all := map[string]*life{}
+	var reigns []Event
+	for _, e := range events {
+		if e.Kind == Reigns {
+			reigns = append(reigns, e)
+		}
+	}
+	slices.SortStableFunc(reigns, byTime)
 	for _, e := range events {
 		if e.Kind == Started {
 			all[e.Member] = &life{start: e}
@@ -38,7 +45,9 @@ func lives(events []Event) map[string]*life {
 		}
 		switch e.Kind {
 		case Alive:
-			l.alive = append(l.alive, e)
+			if !deposed(reigns, e) {
+				l.alive = append(l.alive, e)
+			}
 		case Fenced:
 			l.fenced = append(l.fenced, e)
 		case Owns, Released:
@@ -51,6 +60,19 @@ func lives(events []Event) map[string]*life {
 		slices.SortStableFunc(l.owned, byTime)
 	}
 	return all
+}
+
+// deposed says whether an answer came from a broker that was not the coordinator any more
+// when it was asked.
+func deposed(reigns []Event, e Event) bool {
+	var now *Event
+	for i := range reigns {
+		if reigns[i].At > e.Sent {
+			break
+		}
+		now = &reigns[i]
+	}
+	return now != nil && e.Broker != "" && e.Broker != now.Broker
 }
 
 // never is the end of what has none.

@@ -17,6 +17,10 @@ type reader struct {
 	// doubtful counts commits that were sent and not answered: they may still arrive. An answer of
 	// any kind says that it will not be done later.
 	doubtful atomic.Int32
+	// fences counts answers that said that it is no member, or not in this generation.
+	fences atomic.Int64
+	// replaced: another process has its instance id. It has to end.
+	replaced atomic.Bool
 }
 
 func (r *reader) wants(key int16) bool {
@@ -24,7 +28,7 @@ func (r *reader) wants(key int16) bool {
 }
 
 func (r *reader) note(a asked, e Event) {
-	e.Group, e.Member, e.Key = r.group, r.member, a.key
+	e.Group, e.Member, e.Key, e.Broker = r.group, r.member, a.key, a.broker
 	r.log.Note(e)
 }
 
@@ -122,6 +126,10 @@ func (r *reader) status(a asked, code int16, e Event) {
 		e.Kind, e.Rebalancing = Alive, true
 	case kerr.UnknownMemberID.Code, kerr.IllegalGeneration.Code, kerr.FencedInstanceID.Code, kerr.FencedMemberEpoch.Code:
 		e.Kind, e.Generation = Fenced, 0
+		r.fences.Add(1)
+		if code == kerr.FencedInstanceID.Code {
+			r.replaced.Store(true)
+		}
 	default: // nothing is known: another coordinator, a member id to join with, ...
 		return
 	}
@@ -144,6 +152,7 @@ func (r *reader) committed(a asked, resp *kmsg.OffsetCommitResponse) {
 		switch code {
 		case kerr.UnknownMemberID.Code, kerr.FencedInstanceID.Code, kerr.FencedMemberEpoch.Code:
 			r.note(a, Event{Kind: Fenced, Sent: a.sent, Code: code})
+			r.fences.Add(1)
 		}
 	}
 }

@@ -66,8 +66,9 @@ type run struct {
 	born    map[string]Order // by incarnation
 	undo    []undoing
 	frozen  map[*worker]bool
-	down    map[int]bool // brokers that a step has killed and will start again
-	started int          // workers, so far
+	down    map[int]bool   // brokers that a step has killed and will start again
+	started int            // workers, so far
+	asked   map[string]int // members of a group that were started, so far; of many groups only
 
 	mu      sync.Mutex // guards workers, which the reader of logs walks
 	workers []*worker
@@ -99,6 +100,7 @@ func Run(t testing.TB, o Options) ([]Anomaly, map[string]Counts) {
 	}
 	r.leaveAll()
 	stop()
+	r.readReigns()
 	return r.h.Check()
 }
 
@@ -333,13 +335,24 @@ func (r *run) pending(group string) []string {
 	return all
 }
 
-// within polls until cond holds, and else makes an anomaly of it.
+// within polls until cond holds, and else makes an anomaly of it. It has to hold for two
+// heartbeats in one generation: a member of a cooperative group has its new assignment
+// before it gives up the rest.
 func (r *run) within(group string, cond func() error) {
 	var err error
+	since, generation := time.Time{}, int32(-1)
 	for began := time.Now(); time.Since(began) < r.o.Heal; time.Sleep(100 * time.Millisecond) {
-		if err = cond(); err == nil {
+		if err = cond(); err != nil {
+			since = time.Time{}
+			continue
+		}
+		if now := r.h.generation(group); since.IsZero() || now != generation {
+			since, generation = time.Now(), now
+		}
+		if time.Since(since) > r.o.Session/4 {
 			return
 		}
+		err = errors.New("it has only just become whole")
 	}
 	r.h.Anomaly("not healed", group, "not within %v: %v", r.o.Heal, err)
 }

@@ -42,7 +42,7 @@ func (t *tap) dial(ctx context.Context, network, addr string) (net.Conn, error) 
 	if err != nil {
 		return nil, err
 	}
-	c := &tapped{Conn: inner, t: t, exchange: newExchange(t.read)}
+	c := &tapped{Conn: inner, t: t, exchange: newExchange(t.read, addr)}
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.dead {
@@ -214,7 +214,8 @@ func (c *tapped) Close() error {
 
 // exchange puts the frames of one connection together and matches answers with requests.
 type exchange struct {
-	read *reader
+	read   *reader
+	broker string
 
 	mu      sync.Mutex
 	out, in []byte
@@ -226,10 +227,13 @@ type exchange struct {
 type asked struct {
 	key, version int16
 	sent         int64
+	broker       string
 	body         []byte // without the header
 }
 
-func newExchange(r *reader) *exchange { return &exchange{read: r, under: map[int32]asked{}} }
+func newExchange(r *reader, broker string) *exchange {
+	return &exchange{read: r, broker: broker, under: map[int32]asked{}}
+}
 
 // wrote takes what the client writes. A frame is a request header, whose client id is a
 // plain string in all versions, and the body.
@@ -247,7 +251,7 @@ func (x *exchange) wrote(b []byte) {
 			key, version := int16(binary.BigEndian.Uint16(frame)), int16(binary.BigEndian.Uint16(frame[2:]))
 			if x.read.wants(key) {
 				id := max(int(int16(binary.BigEndian.Uint16(frame[8:]))), 0)
-				a := asked{key, version, now(), append([]byte(nil), frame[min(10+id, len(frame)):]...)}
+				a := asked{key, version, now(), x.broker, append([]byte(nil), frame[min(10+id, len(frame)):]...)}
 				x.under[int32(binary.BigEndian.Uint32(frame[4:]))] = a
 				x.read.request(a)
 			}

@@ -97,7 +97,7 @@ func TestExchangeReadsWhatPasses(t *testing.T) {
 	}
 	for _, piece := range []int{1, 3, 7, 1000} {
 		var b bytes.Buffer
-		x := newExchange(&reader{log: &Log{out: &b}, group: "g", member: "m"})
+		x := newExchange(&reader{log: &Log{out: &b}, group: "g", member: "m"}, "b:1")
 		for part := range slices.Chunk(out, piece) {
 			x.wrote(part)
 		}
@@ -114,7 +114,7 @@ func TestExchangeReadsWhatPasses(t *testing.T) {
 				e.Kind == Alive && e.Key == 68 && (e.Generation != 8 || !slices.Equal(e.Partitions, []int32{3, 4})),
 				e.Kind == Committed && e.Code == 0 && e.Offsets[0] != 10,
 				e.Kind == Committed && e.Code != 0 && e.Offsets[1] != 11,
-				e.Member != "m", e.Group != "g":
+				e.Member != "m", e.Group != "g", e.Broker != "b:1":
 				t.Errorf("in pieces of %d: %+v", piece, e)
 			}
 		}
@@ -130,7 +130,7 @@ func TestExchangeReadsWhatPasses(t *testing.T) {
 // TestCommitWithoutAnAnswerIsDoubtful closes a connection with a commit under way.
 func TestCommitWithoutAnAnswerIsDoubtful(t *testing.T) {
 	r := &reader{log: &Log{out: io.Discard}}
-	x := newExchange(r)
+	x := newExchange(r, "b:1")
 	req := kmsg.NewPtrOffsetCommitRequest()
 	req.Version = 8
 	x.wrote(requestFrame(1, req))

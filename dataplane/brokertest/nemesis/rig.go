@@ -93,7 +93,7 @@ func Start(t testing.TB, j *Journal, o Options) *Rig {
 			}
 			return door
 		},
-		Settings: append([]string{"replica.lag.time.max.ms=3000", "zookeeper.session.timeout.ms=2000", "log.segment.bytes=1048576",
+		Settings: append([]string{"replica.lag.time.max.ms=3000", "zookeeper.session.timeout.ms=2000", "zookeeper.connection.timeout.ms=20000", "log.segment.bytes=1048576",
 			"offsets.topic.num.partitions=2", "group.min.session.timeout.ms=1000"}, o.Settings...),
 	})
 	for _, n := range r.Penstock.Brokers {

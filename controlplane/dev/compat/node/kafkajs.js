@@ -31,10 +31,10 @@ class Seen {
 }
 
 async function wait(what, condition) {
-  const end = Date.now() + 120_000
+  const end = Date.now() + 240_000
   while (!(await condition())) {
     if (failure) throw failure
-    if (Date.now() > end) throw new Error(`not within two minutes: ${what}`)
+    if (Date.now() > end) throw new Error(`not within four minutes: ${what}`)
     await sleep(20)
   }
 }

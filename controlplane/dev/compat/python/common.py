@@ -54,7 +54,7 @@ def check():
         raise failures[0]
 
 
-def wait(what, condition, within=120):
+def wait(what, condition, within=240):
     deadline = time.monotonic() + within
     while not condition():
         check()

@@ -94,8 +94,8 @@ func (s *seen) await(what string, cond func() bool) error {
 		if err != nil {
 			return err
 		}
-		if time.Since(began) > 2*time.Minute {
-			return fmt.Errorf("not within two minutes: %s", what)
+		if time.Since(began) > 4*time.Minute {
+			return fmt.Errorf("not within four minutes: %s", what)
 		}
 	}
 	return nil

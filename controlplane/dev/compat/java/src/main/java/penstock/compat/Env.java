@@ -52,10 +52,10 @@ record Env(String bootstrap, String name) {
     }
 
     static void await(String what, Condition c) throws Exception {
-        long end = System.nanoTime() + Duration.ofSeconds(120).toNanos();
+        long end = System.nanoTime() + Duration.ofMinutes(4).toNanos();
         while (!c.holds()) {
             if (System.nanoTime() > end) {
-                throw new TimeoutException("not within two minutes: " + what);
+                throw new TimeoutException("not within four minutes: " + what);
             }
             Thread.sleep(20);
         }

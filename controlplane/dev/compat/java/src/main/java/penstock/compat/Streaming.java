@@ -5,6 +5,7 @@ import java.io.IOException;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.time.Duration;
+import java.util.Arrays;
 import java.util.Comparator;
 import java.util.Properties;
 import java.util.concurrent.atomic.AtomicInteger;
@@ -22,6 +23,12 @@ import org.apache.kafka.streams.errors.StreamsUncaughtExceptionHandler.StreamThr
 final class Streaming implements AutoCloseable {
     static final AtomicInteger THROWN = new AtomicInteger();
     private static final AtomicInteger CALLS = new AtomicInteger();
+
+    private static final class Trouble extends RuntimeException {
+        Trouble() {
+            super("trouble that the program makes itself");
+        }
+    }
 
     private final Env env;
     private final Topology topology;
@@ -41,7 +48,7 @@ final class Streaming implements AutoCloseable {
     static void trouble() {
         if (CALLS.incrementAndGet() % 997 == 0 && THROWN.get() < 5) {
             THROWN.incrementAndGet();
-            throw new IllegalStateException("trouble that the program makes itself");
+            throw new Trouble();
         }
     }
 
@@ -53,11 +60,15 @@ final class Streaming implements AutoCloseable {
             StreamsConfig.REPLICATION_FACTOR_CONFIG, "3",
             StreamsConfig.DEFAULT_KEY_SERDE_CLASS_CONFIG, Serdes.StringSerde.class.getName(),
             StreamsConfig.DEFAULT_VALUE_SERDE_CLASS_CONFIG, Serdes.StringSerde.class.getName(),
-            "consumer.auto.offset.reset", "earliest", "consumer.session.timeout.ms", "10000", "consumer.heartbeat.interval.ms", "500");
+            "consumer.auto.offset.reset", "earliest", "consumer.heartbeat.interval.ms", "500",
+            // Kafka Streams' own ten seconds are too few on a machine that is busy with other things.
+            "producer.transaction.timeout.ms", "60000");
         instances[i] = new KafkaStreams(topology, p);
         instances[i].setUncaughtExceptionHandler(e -> {
-            if (e.toString().contains("trouble that the program makes itself")) {
-                return StreamThreadExceptionResponse.REPLACE_THREAD;
+            for (Throwable t = e; t != null; t = t.getCause()) {
+                if (t instanceof Trouble) {
+                    return StreamThreadExceptionResponse.REPLACE_THREAD;
+                }
             }
             e.printStackTrace();
             return StreamThreadExceptionResponse.SHUTDOWN_CLIENT;
@@ -77,16 +88,17 @@ final class Streaming implements AutoCloseable {
 
     void running() throws Exception {
         Env.await("both instances running", () -> {
-            for (KafkaStreams s : instances) {
-                if (s.state() == KafkaStreams.State.ERROR || s.state() == KafkaStreams.State.NOT_RUNNING) {
-                    throw new IllegalStateException("an instance has ended: " + s.state());
-                }
-                if (s.state() != KafkaStreams.State.RUNNING) {
-                    return false;
-                }
-            }
-            return true;
+            alive();
+            return Arrays.stream(instances).allMatch(s -> s.state() == KafkaStreams.State.RUNNING);
         });
+    }
+
+    void alive() {
+        for (KafkaStreams s : instances) {
+            if (s.state().hasStartedOrFinishedShuttingDown()) {
+                throw new IllegalStateException("an instance has ended: " + s.state());
+            }
+        }
     }
 
     private void stop(int i) {

@@ -47,11 +47,11 @@ final class Windows {
             Random random = new Random(2);
             long began = System.currentTimeMillis() / SIZE * SIZE;
             write(env, in, random, began, want);
-            summed(env, out, want);
+            summed(streams, env, out, want);
             streams.restartWithoutState(1);
             write(env, in, random, began + 5 * SIZE / 2, want);
             streams.running();
-            summed(env, out, want);
+            summed(streams, env, out, want);
         }
         Map<String, Sum> got = results(env, out);
         if (!got.equals(want)) {
@@ -89,8 +89,11 @@ final class Windows {
         return got;
     }
 
-    private static void summed(Env env, String out, Map<String, Sum> want) throws Exception {
-        Env.await("all sums", () -> results(env, out).equals(want));
+    private static void summed(Streaming streams, Env env, String out, Map<String, Sum> want) throws Exception {
+        Env.await("all sums", () -> {
+            streams.alive();
+            return results(env, out).equals(want);
+        });
     }
 
     private Windows() {

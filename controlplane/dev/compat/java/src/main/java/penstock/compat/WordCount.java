@@ -39,11 +39,11 @@ final class WordCount {
             streams.running();
             Random random = new Random(1);
             write(env, in, random, want);
-            counted(env, out, want);
+            counted(streams, env, out, want);
             streams.restartWithoutState(0);
             write(env, in, random, want);
             streams.running();
-            counted(env, out, want);
+            counted(streams, env, out, want);
             asked(streams, want);
         }
         Map<String, Integer> last = new HashMap<>();
@@ -78,8 +78,9 @@ final class WordCount {
         }
     }
 
-    private static void counted(Env env, String out, Map<String, Integer> want) throws Exception {
+    private static void counted(Streaming streams, Env env, String out, Map<String, Integer> want) throws Exception {
         Env.await("all words counted", () -> {
+            streams.alive();
             Map<String, Integer> got = new HashMap<>();
             env.readAll(out, "read_committed", r -> got.merge(r.key(), Integer.parseInt(r.value()), Math::max));
             return got.equals(want);
