@@ -45,14 +45,13 @@ const (
 // answers, fall silent and leave, over a log that fails and moves and topics that grow, and
 // checks that no partition is ever with two of them.
 type consumerModel struct {
-	t         *testing.T
-	log       *unsureLog
-	c         *Coordinator
-	epoch     int32
-	topics    *fakeTopics
-	clients   []*modelClient
-	nextID    int
-	assignors []string
+	t       *testing.T
+	log     *unsureLog
+	c       *Coordinator
+	epoch   int32
+	topics  *fakeTopics
+	clients []*modelClient
+	nextID  int
 }
 
 // modelClient is a client and what it believes to have.

@@ -66,7 +66,6 @@ func TestListenNamesTheListenerItCannotBind(t *testing.T) {
 
 // paced holds each connection up, or refuses it for a while.
 type paced struct {
-	one
 	wait  atomic.Int64
 	after atomic.Int64
 	asked chan struct{}

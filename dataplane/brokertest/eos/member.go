@@ -82,7 +82,7 @@ func (m *member) open() error {
 	overhead := 2 * time.Second
 	opts := []kgo.Opt{
 		kgo.SeedBrokers(m.Seeds...), kgo.ClientID(m.Name), kgo.TransactionalID(m.TxnID), kgo.TransactionTimeout(txnTimeout),
-		kgo.ConsumerGroup(m.Group), kgo.ConsumeTopics(m.From), kgo.FetchIsolationLevel(kgo.ReadCommitted()), kgo.RequireStableFetchOffsets(),
+		kgo.ConsumerGroup(m.Group), kgo.ConsumeTopics(m.From), kgo.FetchIsolationLevel(kgo.ReadCommitted()),
 		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()), kgo.FetchMaxWait(200 * time.Millisecond),
 		kgo.SessionTimeout(sessionTimeout), kgo.HeartbeatInterval(300 * time.Millisecond), kgo.RebalanceTimeout(6 * time.Second),
 		kgo.WithHooks(deaths(m.Die)),

@@ -101,13 +101,12 @@ func carryOut(o Order, members map[string]*member, log *Log) error {
 
 // worker is such a process as the run sees it.
 type worker struct {
-	cmd   *exec.Cmd
-	in    io.WriteCloser
-	log   *tail
-	end   chan struct{}
-	err   error  // valid after end
-	said  string // where its standard error goes
-	frost time.Time
+	cmd  *exec.Cmd
+	in   io.WriteCloser
+	log  *tail
+	end  chan struct{}
+	err  error  // valid after end
+	said string // where its standard error goes
 }
 
 // startWorker starts this binary once more as a worker. It dies with its parent.
