@@ -73,8 +73,9 @@ func (t *transaction) end(fx *effects, e *ending, late bool) (wait bool) {
 		refuse(err)
 		return false
 	case e.bump && t.state.prepared():
-		// Nobody was given this epoch yet but by the end that is under way.
-		refuse(kerr.ProducerFenced)
+		// The end that is under way was answered with this epoch when it was decided, so its producer
+		// may ask for the next one while markers are still being written.
+		refuse(kerr.ConcurrentTransactions)
 		return false
 	}
 	if t.pending {
