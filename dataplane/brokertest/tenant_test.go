@@ -2,6 +2,7 @@ package brokertest
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -199,6 +200,9 @@ func ready(t *testing.T, w *rawConn, group string) {
 			return err
 		}
 		d := w.must(sample(t, 15, "", group)).(*kmsg.DescribeGroupsResponse)
-		return kerr.ErrorForCode(d.Groups[0].ErrorCode)
+		if err := kerr.ErrorForCode(d.Groups[0].ErrorCode); !errors.Is(err, kerr.GroupIDNotFound) {
+			return err
+		}
+		return nil // nobody has made it yet
 	})
 }

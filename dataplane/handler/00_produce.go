@@ -51,7 +51,7 @@ func (h *Handler) produce(r *listener.Request) {
 		if req.Version >= 13 {
 			var ok bool
 			if topic, ok = h.Metadata.Image().TopicName(t.TopicID); !ok && err == nil {
-				err = kerr.UnknownTopicID
+				err = h.unknownTopicID()
 			}
 			id = t.TopicID
 		}

@@ -98,6 +98,17 @@ func (h *Handler) awaitFirstImage() {
 	_ = h.Metadata.Await(ctx, func(im *metadata.Image) bool { return im.ControllerEpoch != 0 })
 }
 
+// unknownTopicID is the error for a topic id that the image does not have. While it has
+// nothing at all, since this broker has just started, that says nothing of the topic:
+// franz-go gives records up after a few answers that it is unknown, and a broker that does
+// not lead it is asked about again.
+func (h *Handler) unknownTopicID() error {
+	if h.Metadata.Image().ControllerEpoch == 0 {
+		return kerr.NotLeaderForPartition
+	}
+	return kerr.UnknownTopicID
+}
+
 func (h *Handler) askedTopic(r *listener.Request, image *metadata.Image, t kmsg.MetadataRequestTopic, req *kmsg.MetadataRequest) kmsg.MetadataResponseTopic {
 	rt := kmsg.NewMetadataResponseTopic()
 	rt.Topic, rt.TopicID, rt.AuthorizedOperations = t.Topic, t.TopicID, noOperations

@@ -24,16 +24,16 @@ type Proxy struct {
 	conns  map[net.Conn]struct{}
 	down   bool
 	closed bool
-	hold   int32         // opcode of the requests that are kept from the server, 0 for none
-	pass   int           // of them that go through first
-	held   chan struct{} // closed by the first of them
-	lose   int32         // opcode of the request whose reply is lost, 0 for none
-	losing int32         // its xid, once it is on its way
-	lost   chan struct{} // closed when it is lost
-	grant  zksession.Grant
-	left   int           // transactions until the cut; 0: no cut
-	last   int32         // the xid of the one whose answer is cut off; 0: none yet
-	cut    chan struct{} // closed then
+	hold   int32                     // opcode of the requests that are kept from the server, 0 for none
+	pass   int                       // of them that go through first
+	held   chan struct{}             // closed by the first of them
+	lose   int32                     // opcode of the request whose reply is lost, 0 for none
+	losing int32                     // its xid, once it is on its way
+	lost   chan struct{}             // closed when it is lost
+	grants map[int64]zksession.Grant // by session: those that the server has let in
+	left   int                       // transactions until the cut; 0: no cut
+	last   int32                     // the xid of the one whose answer is cut off; 0: none yet
+	cut    chan struct{}             // closed then
 }
 
 // NewProxy listens on a free port until the test ends.
@@ -184,17 +184,28 @@ func (p *Proxy) Drop() {
 	p.Heal()
 }
 
-// Expire ends the client's session at the server. It returns when the server
-// has done so: the session's ephemeral znodes are gone by then.
+// Expire ends the client's sessions at the server: of a broker one, besides those that it
+// had for a reading of many znodes at once and has closed. It returns when the server has
+// done so: the ephemeral znodes are gone by then.
 func (p *Proxy) Expire(t testing.TB) {
 	t.Helper()
 	p.mu.Lock()
-	g := p.grant
+	grants := p.grants
+	p.grants = nil
 	p.mu.Unlock()
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
-	if err := zksession.End(ctx, zksession.Session{ID: g.ID, Password: g.Password, Timeout: 10 * time.Second, Server: p.target}); err != nil {
-		t.Fatalf("expire session %#x: %v", g.ID, err)
+	ended := 0
+	for _, g := range grants {
+		err := zksession.End(ctx, zksession.Session{ID: g.ID, Password: g.Password, Timeout: 10 * time.Second, Server: p.target})
+		if err == nil {
+			ended++
+		} else if !errors.Is(err, zksession.ErrOver) {
+			t.Fatalf("expire session %#x: %v", g.ID, err)
+		}
+	}
+	if ended == 0 {
+		t.Fatalf("none of %d sessions was there to be ended", len(grants))
 	}
 }
 
@@ -251,7 +262,10 @@ func (p *Proxy) serve(c net.Conn) {
 	if b, err := readPacket(s); err == nil {
 		if g, err := zksession.ParseGrant(b); err == nil {
 			p.mu.Lock()
-			p.grant = g
+			if p.grants == nil {
+				p.grants = map[int64]zksession.Grant{}
+			}
+			p.grants[g.ID] = g
 			p.mu.Unlock()
 		}
 		for err == nil && writePacket(c, b) == nil {
