@@ -246,12 +246,15 @@ func (w *rawConn) must(req kmsg.Request) kmsg.Response {
 	return resp
 }
 
-// setVersion takes the highest that the broker serves; of Produce the highest that names
-// topics as these tests do.
+// byName are the last versions of Produce, OffsetCommit and OffsetFetch that name topics, as
+// these tests do.
+var byName = map[int16]int16{0: 12, 8: 9, 9: 9}
+
+// setVersion takes the highest that the broker serves, and that names topics.
 func setVersion(req kmsg.Request) {
 	if v, ok := highest[req.Key()]; ok {
-		if req.Key() == 0 {
-			v = min(v, 12)
+		if named, ok := byName[req.Key()]; ok {
+			v = min(v, named)
 		}
 		req.SetVersion(v)
 	}
