@@ -238,7 +238,9 @@ func sample(t testing.TB, key int16, topic, group string) kmsg.Request {
 	case *kmsg.DescribeClusterRequest:
 		r.EndpointType = 1
 	default:
-		t.Fatalf("no sample of %T", req)
+		if !sampleTxn(req, topic, group) {
+			t.Fatalf("no sample of %T", req)
+		}
 	}
 	return req
 }

@@ -17,12 +17,13 @@ import (
 // withoutACLs sends every request that the broker serves as a principal that
 // may nothing.
 func withoutACLs(t *testing.T, s *secured) {
-	const topic, group, cluster, none = 29, 30, 31, 0
+	const topic, group, cluster, txn, none = 29, 30, 31, 53, 0
 	want := map[int16]int16{
 		0: topic, 1: topic, 2: topic, 3: topic, 4: cluster, 5: cluster, 6: cluster, 7: cluster, 8: group, 9: group, 10: group, 11: group, 12: group,
-		13: group, 14: group, 15: group, 16: none, 18: none, 19: topic, 20: topic, 21: topic, 22: cluster, 23: topic, 29: cluster, 30: cluster, 31: cluster,
+		13: group, 14: group, 15: group, 16: none, 18: none, 19: topic, 20: topic, 21: topic, 22: cluster, 23: topic,
+		24: cluster, 25: txn, 26: txn, 27: cluster, 28: txn, 29: cluster, 30: cluster, 31: cluster,
 		32: topic, 33: topic, 34: cluster, 35: cluster, 37: topic, 42: group, 43: cluster, 44: topic, 45: cluster, 46: cluster,
-		48: cluster, 49: cluster, 56: cluster, 60: none, 67: cluster, 75: topic,
+		47: group, 48: cluster, 49: cluster, 56: cluster, 60: none, 61: topic, 65: txn, 66: none, 67: cluster, 68: group, 69: group, 75: topic,
 	}
 	w := s.client("mallory")
 	for _, a := range protocol.APIs() {

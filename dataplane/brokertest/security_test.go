@@ -53,6 +53,7 @@ func TestSecurity(t *testing.T) {
 	t.Run("sessions", func(t *testing.T) { sessions(t, s); unharmed(t) })
 	t.Run("without ACLs", func(t *testing.T) { withoutACLs(t, s); unharmed(t) })
 	t.Run("internal topics", func(t *testing.T) { internalTopics(t, s); unharmed(t) })
+	t.Run("every right", func(t *testing.T) { everyRight(t, s); unharmed(t) })
 }
 
 func stockClient(t *testing.T, s *secured) {
