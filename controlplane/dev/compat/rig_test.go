@@ -86,14 +86,14 @@ func TestMatrix(t *testing.T) {
 				r.penstock = cell(said, err)
 			}
 			rows[p.name] = r
+			if *write { // after each: a run that is broken off has shown something, too
+				writeTable(t, rows, head, tail)
+			}
 			if err != nil {
 				t.Error(err)
 			}
 			t.Log(said)
 		})
-	}
-	if *write {
-		writeTable(t, rows, head, tail)
 	}
 }
 

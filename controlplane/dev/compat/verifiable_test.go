@@ -154,7 +154,7 @@ func (v *verifying) line(t *tool, b []byte) {
 			v.next[e.Partition] = e.Offset + 1
 		}
 	case "partitions_assigned":
-		t.assigned = len(e.Partitions) > 0
+		t.assigned = t.assigned || len(e.Partitions) > 0 // later ones may say what has come only, which may be nothing
 	case "producer_send_error":
 		v.fail(fmt.Errorf("producer: %s", e.Message))
 	}

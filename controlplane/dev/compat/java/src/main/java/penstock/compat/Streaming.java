@@ -61,6 +61,8 @@ final class Streaming implements AutoCloseable {
             StreamsConfig.DEFAULT_KEY_SERDE_CLASS_CONFIG, Serdes.StringSerde.class.getName(),
             StreamsConfig.DEFAULT_VALUE_SERDE_CLASS_CONFIG, Serdes.StringSerde.class.getName(),
             "consumer.auto.offset.reset", "earliest", "consumer.heartbeat.interval.ms", "500",
+            // A thread that dies does not leave its group: for so long its partitions wait.
+            "consumer.session.timeout.ms", "10000",
             // Kafka Streams' own ten seconds are too few on a machine that is busy with other things.
             "producer.transaction.timeout.ms", "60000");
         instances[i] = new KafkaStreams(topology, p);
