@@ -210,7 +210,7 @@ func (f *folder) undisturbed() {
 // client makes a client that is closed with the test or before.
 func (f *folder) client(opts ...kgo.Opt) *kgo.Client {
 	f.t.Helper()
-	cl, err := kgo.NewClient(append([]kgo.Opt{kgo.SeedBrokers(f.addr), kgo.RetryTimeout(time.Minute), kgo.MetadataMinAge(50 * time.Millisecond)}, opts...)...)
+	cl, err := kgo.NewClient(append([]kgo.Opt{kgo.SeedBrokers(f.addr), naming(), kgo.RetryTimeout(time.Minute), kgo.MetadataMinAge(50 * time.Millisecond)}, opts...)...)
 	if err != nil {
 		f.t.Fatal(err)
 	}

@@ -170,7 +170,7 @@ func (c *Cluster) quotasThrough(ctx context.Context, adm *kadm.Client, id int32,
 	throttled := func(want bool, what string) {
 		t.Helper()
 		for p, replicas := range mixedRoles[1:3] {
-			cl := c.Client(kgo.ClientID(client))
+			cl := c.Client(kgo.ClientID(client), naming())
 			what := fmt.Sprintf("%s, broker %d of %s", what, replicas[0], c.maker(replicas[0]))
 			Await(t, 45*time.Second, what, func() error {
 				req := produceOf(topic, 1, sized(t, 50_000))

@@ -14,7 +14,6 @@ import (
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
-	"github.com/twmb/franz-go/pkg/kversion"
 
 	"penstock/dataplane/recordbatch"
 )
@@ -165,9 +164,7 @@ func (h *hopper) put(ctx context.Context) (retries int, err error) {
 	var last error
 	for ; ctx.Err() == nil; retries++ {
 		if h.cl == nil {
-			names := kversion.Stable()
-			names.SetMaxKeyVersion(0, 12) // the last that names topics
-			if h.cl, err = kgo.NewClient(kgo.SeedBrokers(h.c.Brokers[h.leader].Addr), kgo.MaxVersions(names)); err != nil {
+			if h.cl, err = kgo.NewClient(kgo.SeedBrokers(h.c.Brokers[h.leader].Addr), naming()); err != nil {
 				return retries, err
 			}
 		}

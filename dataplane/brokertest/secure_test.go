@@ -30,6 +30,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
+	"github.com/twmb/franz-go/pkg/kversion"
 	"github.com/twmb/franz-go/pkg/sasl/plain"
 )
 
@@ -249,6 +250,15 @@ func (w *rawConn) must(req kmsg.Request) kmsg.Response {
 // byName are the last versions of Produce, OffsetCommit and OffsetFetch that name topics, as
 // these tests do.
 var byName = map[int16]int16{0: 12, 8: 9, 9: 9}
+
+// naming has a client's own requests of these kinds name topics.
+func naming() kgo.Opt {
+	v := kversion.Stable()
+	for key, last := range byName {
+		v.SetMaxKeyVersion(key, last)
+	}
+	return kgo.MaxVersions(v)
+}
 
 // setVersion takes the highest that the broker serves, and that names topics.
 func setVersion(req kmsg.Request) {
