@@ -195,10 +195,17 @@ func TestCleanerKilledWhileItCompactsLosesNothing(t *testing.T) {
 		}
 		return nil
 	})
-	again, records := cleanerRead(t, c, topic)
-	if fmt.Sprint(again) != fmt.Sprint(newest) || records > sent/4 {
-		t.Errorf("after compaction %d of %d records are left, newest %v, were %v", records, sent, again, newest)
-	}
+	var records int
+	Await(t, 30*time.Second, topic+" to be compacted", func() error {
+		var again map[string]int
+		if again, records = cleanerRead(t, c, topic); fmt.Sprint(again) != fmt.Sprint(newest) {
+			t.Fatalf("after compaction %d of %d records are left, newest %v, were %v", records, sent, again, newest)
+		}
+		if records > sent/4 {
+			return fmt.Errorf("%d of %d records are left", records, sent)
+		}
+		return nil
+	})
 	n.Kill()
 	n.Start()
 	n.AwaitServing()

@@ -257,7 +257,10 @@ func (l *Log) applyMarker(s *segment, b recordbatch.Batch) error {
 // maybeRoll starts a new segment if the batches do not belong into the active one.
 func (l *Log) maybeRoll(info *AppendInfo, n int) error {
 	s := l.active()
-	roll := s.size > int64(l.cfg.SegmentBytes)-int64(n) || s.offsets.full() || s.times.full()
+	s.mu.Lock() // a flush may be putting entries into the files
+	full := s.offsets.full() || s.times.full()
+	s.mu.Unlock()
+	roll := full || s.size > int64(l.cfg.SegmentBytes)-int64(n)
 	if !roll && s.size > 0 {
 		first, err := s.firstTimestamp()
 		if err != nil {
