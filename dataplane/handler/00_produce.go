@@ -51,7 +51,7 @@ func (h *Handler) produce(r *listener.Request) {
 		if req.Version >= 13 {
 			var ok bool
 			if topic, ok = h.Metadata.Image().TopicName(t.TopicID); !ok && err == nil {
-				err = h.unknownTopicID()
+				err = unknown(h.Metadata.Image(), kerr.UnknownTopicID, kerr.NotLeaderForPartition)
 			}
 			id = t.TopicID
 		}

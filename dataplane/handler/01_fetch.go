@@ -116,7 +116,7 @@ func (h *Handler) near(r *listener.Request, req *kmsg.FetchRequest, image *metad
 // fetchRefused says why a partition is not even looked at.
 func (h *Handler) fetchRefused(r *listener.Request, p *fetchsession.Part, follower, impostor bool, allowed map[string]bool) error {
 	if p.Topic == "" {
-		return h.unknownTopicID()
+		return unknown(h.Metadata.Image(), kerr.UnknownTopicID, kerr.NotLeaderForPartition)
 	}
 	if impostor {
 		return kerr.TopicAuthorizationFailed

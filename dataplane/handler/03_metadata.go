@@ -98,15 +98,15 @@ func (h *Handler) awaitFirstImage() {
 	_ = h.Metadata.Await(ctx, func(im *metadata.Image) bool { return im.ControllerEpoch != 0 })
 }
 
-// unknownTopicID is the error for a topic id that the image does not have. While it has
-// nothing at all, since this broker has just started, that says nothing of the topic:
-// franz-go gives records up after a few answers that it is unknown, and a broker that does
-// not lead it is asked about again.
-func (h *Handler) unknownTopicID() error {
-	if h.Metadata.Image().ControllerEpoch == 0 {
-		return kerr.NotLeaderForPartition
+// unknown is the error for a topic or a partition that the image does not have. While it has
+// nothing at all, since this broker has just started, that says nothing of the topic, and
+// clients give up what is unknown for some answers (franz-go's records after five): then it is
+// elsewhere, the error by which a client goes and asks again.
+func unknown(image *metadata.Image, err, elsewhere *kerr.Error) error {
+	if image.ControllerEpoch == 0 {
+		return elsewhere
 	}
-	return kerr.UnknownTopicID
+	return err
 }
 
 func (h *Handler) askedTopic(r *listener.Request, image *metadata.Image, t kmsg.MetadataRequestTopic, req *kmsg.MetadataRequest) kmsg.MetadataResponseTopic {
@@ -115,7 +115,7 @@ func (h *Handler) askedTopic(r *listener.Request, image *metadata.Image, t kmsg.
 	if t.Topic == nil {
 		name, ok := image.TopicName(t.TopicID)
 		if !ok || !h.authorize(r, kmsg.ACLOperationDescribe, kmsg.ACLResourceTypeTopic, name) {
-			rt.ErrorCode = kerr.UnknownTopicID.Code
+			rt.ErrorCode = code(unknown(image, kerr.UnknownTopicID, kerr.LeaderNotAvailable))
 			return rt
 		}
 		return h.describeTopic(r, image, name, req)
@@ -126,10 +126,8 @@ func (h *Handler) askedTopic(r *listener.Request, image *metadata.Image, t kmsg.
 		rt.TopicID, rt.ErrorCode = protocol.UUID{}, kerr.TopicAuthorizationFailed.Code
 	case tenants.CheckTopicName(name) != nil:
 		rt.ErrorCode = kerr.InvalidTopicException.Code
-	case image.Topic(name) == nil && image.ControllerEpoch == 0: // see awaitFirstImage
-		rt.ErrorCode = kerr.LeaderNotAvailable.Code
 	case image.Topic(name) == nil:
-		rt.ErrorCode = kerr.UnknownTopicOrPartition.Code
+		rt.ErrorCode = code(unknown(image, kerr.UnknownTopicOrPartition, kerr.LeaderNotAvailable))
 	default:
 		return h.describeTopic(r, image, name, req)
 	}

@@ -41,7 +41,7 @@ func (h *Handler) offsetCommit(r *listener.Request) {
 		}
 		err := refused
 		if err == nil && !known {
-			err = kerr.UnknownTopicID
+			err = unknown(image, kerr.UnknownTopicID, kerr.NotCoordinator)
 		}
 		if err == nil && !h.authorize(r, kmsg.ACLOperationRead, kmsg.ACLResourceTypeTopic, t.Topic) {
 			err = kerr.TopicAuthorizationFailed
@@ -51,7 +51,7 @@ func (h *Handler) offsetCommit(r *listener.Request) {
 			p := &t.Partitions[j]
 			err := err
 			if err == nil && image.Partition(t.Topic, p.Partition) == nil {
-				err = kerr.UnknownTopicOrPartition
+				err = unknown(image, kerr.UnknownTopicOrPartition, kerr.NotCoordinator)
 			}
 			rt.Partitions[j].Partition, rt.Partitions[j].ErrorCode = p.Partition, code(err)
 			if err == nil {

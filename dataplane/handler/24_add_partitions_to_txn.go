@@ -94,7 +94,7 @@ func (h *Handler) addToTransaction(r *listener.Request, t *kmsg.AddPartitionsToT
 		for _, p := range topic.Partitions {
 			err := err
 			if err == nil && image.Partition(topic.Topic, p) == nil {
-				err = kerr.UnknownTopicOrPartition
+				err = unknown(image, kerr.UnknownTopicOrPartition, kerr.NotCoordinator)
 			}
 			failed = failed || err != nil
 			ap := kmsg.NewAddPartitionsToTxnResponseTransactionTopicPartition()

@@ -56,7 +56,7 @@ func (h *Handler) txnOffsetCommit(r *listener.Request) {
 			p, rp := &t.Partitions[j], &rt.Partitions[j]
 			err := err
 			if err == nil && image.Partition(t.Topic, p.Partition) == nil {
-				err = kerr.UnknownTopicOrPartition
+				err = unknown(image, kerr.UnknownTopicOrPartition, kerr.NotCoordinator)
 			}
 			rp.Partition, rp.ErrorCode = p.Partition, code(err)
 			if err == nil {

@@ -300,39 +300,3 @@ func TestFeaturesAreToldAsTheVersionCanCarryThem(t *testing.T) {
 		t.Errorf("before anything is known: %+v", resp)
 	}
 }
-
-// A broker that has heard nothing of the cluster yet knows no topic id, and must not be
-// taken for one that knows that there is no such topic: producers give records up then.
-func TestBrokerThatKnowsNoClusterDoesNotSayThatATopicIsUnknown(t *testing.T) {
-	cache := metadata.NewCache("c")
-	p := newHotPath(t, cache)
-	ask := func() int16 {
-		req := kmsg.NewPtrProduceRequest()
-		req.SetVersion(13)
-		req.Acks, req.TimeoutMillis = 1, 1000
-		rt := kmsg.NewProduceRequestTopic()
-		rt.TopicID = [16]byte{1}
-		rt.Partitions = append(rt.Partitions, kmsg.NewProduceRequestTopicPartition())
-		req.Topics = append(req.Topics, rt)
-		p.send(frameOf(req))
-		body := p.buf[4:p.receive()]
-		resp := kmsg.NewPtrProduceResponse()
-		resp.SetVersion(13)
-		if err := resp.ReadFrom(body[1:]); err != nil {
-			t.Fatal(err)
-		}
-		return resp.Topics[0].Partitions[0].ErrorCode
-	}
-	if got := ask(); got != kerr.NotLeaderForPartition.Code {
-		t.Errorf("without an image: %v", kerr.ErrorForCode(got))
-	}
-	word := kmsg.NewPtrUpdateMetadataRequest()
-	word.SetVersion(8)
-	word.ControllerID, word.ControllerEpoch, word.BrokerEpoch = 1, 1, -1
-	if _, err := cache.Apply(word); err != nil {
-		t.Fatal(err)
-	}
-	if got := ask(); got != kerr.UnknownTopicID.Code {
-		t.Errorf("with one that does not have it: %v", kerr.ErrorForCode(got))
-	}
-}
