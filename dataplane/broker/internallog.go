@@ -93,20 +93,20 @@ func readSlice(slice *commitlog.Slice, buf []byte, at int64, fn func(coordinator
 			return buf, next, err
 		}
 		next = b.LastOffset() + 1
-		producer := int64(coordinator.NoTransaction)
-		if b.IsTransactional() {
-			producer = b.ProducerID()
+		if b.IsControl() {
+			err = readMarker(b, fn)
+		} else {
+			producer := int64(coordinator.NoTransaction)
+			if b.IsTransactional() {
+				producer = b.ProducerID()
+			}
+			err = recordbatch.Records(b, func(r recordbatch.Record) error {
+				if r.Offset < at {
+					return nil
+				}
+				return fn(coordinator.Logged{Record: r, Producer: producer})
+			})
 		}
-		err := recordbatch.Records(b, func(r recordbatch.Record) error {
-			end := coordinator.NotAnEnd
-			if b.IsControl() {
-				end = coordinator.EndOf(r.Key)
-			}
-			if r.Offset < at || b.IsControl() && end == coordinator.NotAnEnd {
-				return nil
-			}
-			return fn(coordinator.Logged{Record: r, Producer: producer, End: end})
-		})
 		if err != nil {
 			return buf, next, err
 		}
@@ -114,24 +114,31 @@ func readSlice(slice *commitlog.Slice, buf []byte, at int64, fn func(coordinator
 	return buf, next, nil
 }
 
-// settlePause is the longest wait between two looks at a watermark.
-const settlePause = 50 * time.Millisecond
+// readMarker gives a control batch to fn if it ends a transaction.
+func readMarker(b recordbatch.Batch, fn func(coordinator.Logged) error) error {
+	committed, ok, err := commitlog.ReadMarker(b)
+	if err != nil || !ok {
+		return err
+	}
+	end := coordinator.Aborted
+	if committed {
+		end = coordinator.Committed
+	}
+	return fn(coordinator.Logged{Record: recordbatch.Record{Offset: b.BaseOffset()}, Producer: b.ProducerID(), End: end})
+}
 
 // Settle returns when all that the partition's log held at the time of the call is
-// committed: followers that are in sync fetch it within moments, others leave the ISR.
-func (s *internalLog) Settle(p int32, gone func() bool) error {
-	part := s.partitions.Partition(s.at(p))
-	if part == nil {
-		return kerr.NotLeaderForPartition
+// committed, or lost is closed: followers that are in sync fetch it within moments,
+// others leave the ISR.
+func (s *internalLog) Settle(p int32, lost <-chan struct{}) error {
+	committed := make(chan error, 1)
+	s.partitions.AwaitCommitted(s.at(p), s.timeout, func(err error) { committed <- err })
+	select {
+	case err := <-committed:
+		return err
+	case <-lost:
+		return nil
 	}
-	end := part.EndOffset()
-	for pause := time.Millisecond; part.HighWatermark() < end && !gone(); pause = min(2*pause, settlePause) {
-		time.Sleep(pause)
-		if s.partitions.Partition(s.at(p)) != part {
-			return kerr.NotLeaderForPartition
-		}
-	}
-	return nil
 }
 
 func (s *internalLog) Partitions() int32 {

@@ -47,6 +47,13 @@ func (m Marker) Batch() (recordbatch.Batch, error) {
 
 var errFirst = errors.New("only the first record counts")
 
+// ReadMarker reads a control batch: how it ends its producer's transaction, and not ok if it
+// ends none.
+func ReadMarker(b recordbatch.Batch) (committed, ok bool, err error) {
+	m, ok, err := parseMarker(b)
+	return ok && !m.abort, ok, err
+}
+
 // parseMarker reads a control batch; ok is false for one that ends no transaction:
 // emptied by compaction, or of another kind.
 func parseMarker(b recordbatch.Batch) (m marker, ok bool, err error) {

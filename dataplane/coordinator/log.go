@@ -1,10 +1,6 @@
 package coordinator
 
-import (
-	"encoding/binary"
-
-	"penstock/dataplane/recordbatch"
-)
+import "penstock/dataplane/recordbatch"
 
 // Record is one record of an internal topic; it has no headers.
 type Record = recordbatch.Record
@@ -65,16 +61,3 @@ const (
 	Committed
 	Aborted
 )
-
-// EndOf reads the key of a control record: int16 version, int16 type.
-func EndOf(key []byte) TransactionEnd {
-	if len(key) >= 4 {
-		switch binary.BigEndian.Uint16(key[2:]) {
-		case 0:
-			return Aborted
-		case 1:
-			return Committed
-		}
-	}
-	return NotAnEnd // of another kind
-}

@@ -37,9 +37,9 @@ type Config[E comparable] struct {
 	// Settle, if set, is called when the partition has been read, and returns when all
 	// that was read is committed. A new leader's log may end above the high watermark, and
 	// what stands there is lost if this leader fails as well: an entity whose acts cannot
-	// be taken back must not act upon it before. An error has the partition read again;
-	// gone says that the answer does not matter any more.
-	Settle func(partition int32, gone func() bool) error
+	// be taken back must not act upon it before. An error has the partition read again; once
+	// lost is closed the answer does not matter any more, and must come.
+	Settle func(partition int32, lost <-chan struct{}) error
 	// Resume is called with each entity that was loaded, once others can find it.
 	Resume func(E)
 	// Lose is called with each entity of a partition that is not led any more.
@@ -239,16 +239,16 @@ func (ps *Partitions[E]) load(sh, prev *Shard[E]) {
 	for {
 		l := ps.cfg.NewLoader(sh)
 		err := ps.cfg.Log.Read(sh.partition, func(x Logged) error {
-			if sh.gone.Load() {
+			if sh.gone() {
 				return errAbandoned
 			}
 			l.Add(x)
 			return nil
 		})
 		if err == nil && ps.cfg.Settle != nil {
-			err = ps.cfg.Settle(sh.partition, sh.gone.Load)
+			err = ps.cfg.Settle(sh.partition, sh.lost)
 		}
-		if sh.gone.Load() {
+		if sh.gone() {
 			return
 		}
 		if err == nil {

@@ -14,7 +14,7 @@ type Shard[E comparable] struct {
 	log       Log
 	partition int32
 	epoch     atomic.Int32
-	gone      atomic.Bool // given up; set before the entities are
+	lost      chan struct{} // closed when it is given up, before the entities are
 
 	mu       sync.Mutex
 	entities map[string]E // nil while loading and after the end
@@ -32,7 +32,7 @@ type write struct {
 }
 
 func newShard[E comparable](log Log, partition, epoch int32) *Shard[E] {
-	sh := &Shard[E]{log: log, partition: partition}
+	sh := &Shard[E]{log: log, partition: partition, lost: make(chan struct{})}
 	sh.epoch.Store(epoch)
 	sh.idle.L = &sh.outMu
 	return sh
@@ -44,13 +44,23 @@ func (sh *Shard[E]) Partition() int32 { return sh.partition }
 // Epoch is the newest leader epoch known of this leadership.
 func (sh *Shard[E]) Epoch() int32 { return sh.epoch.Load() }
 
+// gone says that the shard is over.
+func (sh *Shard[E]) gone() bool {
+	select {
+	case <-sh.lost:
+		return true
+	default:
+		return false
+	}
+}
+
 // Find returns the entity of that name. If there is none it makes one by create; the
 // zero value if create is nil. Errors: NOT_COORDINATOR, COORDINATOR_LOAD_IN_PROGRESS.
 func (sh *Shard[E]) Find(name string, create func() (string, E)) (E, *kerr.Error) {
 	var none E
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
-	if sh.gone.Load() {
+	if sh.gone() {
 		return none, kerr.NotCoordinator
 	}
 	if sh.entities == nil {
@@ -82,14 +92,14 @@ func (sh *Shard[E]) all() (entities []E, loading bool) {
 	for _, e := range sh.entities {
 		entities = append(entities, e)
 	}
-	return entities, sh.entities == nil && !sh.gone.Load()
+	return entities, sh.entities == nil && !sh.gone()
 }
 
 // publish opens the shard with the entities that were loaded.
 func (sh *Shard[E]) publish(entities map[string]E) bool {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
-	if sh.gone.Load() {
+	if sh.gone() {
 		return false
 	}
 	sh.entities = entities
@@ -98,7 +108,7 @@ func (sh *Shard[E]) publish(entities map[string]E) bool {
 
 // abandon ends the shard: its entities are lost.
 func (sh *Shard[E]) abandon(lose func(E)) {
-	sh.gone.Store(true)
+	close(sh.lost)
 	sh.mu.Lock()
 	entities := sh.entities
 	sh.entities = nil
@@ -164,7 +174,7 @@ func gather(ws []write) (n int) {
 // issue appends the writes as one batch; all get its one answer. If that says at once that
 // the batch is too large, each is tried on its own: one must not fail for another's sake.
 func (sh *Shard[E]) issue(ws []write) {
-	if sh.gone.Load() {
+	if sh.gone() {
 		for _, w := range ws {
 			w.done(kerr.NotLeaderForPartition)
 		}

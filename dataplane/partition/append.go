@@ -3,6 +3,7 @@ package partition
 import (
 	"errors"
 	"slices"
+	"time"
 
 	"github.com/twmb/franz-go/pkg/kerr"
 
@@ -63,6 +64,43 @@ func (m *Manager) Append(req AppendRequest, done func([]AppendResult)) {
 	}
 	m.produces.Watch(op, req.Timeout, keys...)
 }
+
+// AwaitCommitted calls done exactly once: with nil when all that the partition's log holds now is
+// committed, with NOT_LEADER_OR_FOLLOWER if it is not led here (any more), with REQUEST_TIMED_OUT when
+// the time is up. It may do so before it returns. done may not block.
+func (m *Manager) AwaitCommitted(tp TopicPartition, timeout time.Duration, done func(error)) {
+	p := m.Partition(tp)
+	if p == nil {
+		done(m.absent(tp))
+		return
+	}
+	p.state.Lock()
+	term := p.term
+	p.state.Unlock()
+	m.produces.Watch(&delayedCommit{p: p, upTo: p.EndOffset(), term: term, done: done, err: kerr.RequestTimedOut}, timeout, p)
+}
+
+// delayedCommit waits until what was there at its begin is committed.
+type delayedCommit struct {
+	p    *Partition
+	upTo int64
+	term uint64
+	done func(error)
+	err  error // that of a timeout, until the partition has said more
+}
+
+func (d *delayedCommit) TryComplete() bool {
+	ok, err := d.p.acked(d.upTo, d.term)
+	if !ok {
+		return false
+	}
+	if d.err = err; errors.Is(err, kerr.NotEnoughReplicasAfterAppend) {
+		d.err = nil // it is below the watermark all the same
+	}
+	return true
+}
+
+func (d *delayedCommit) Complete(bool) { d.done(d.err) }
 
 // Waiting is the number of produces that wait for replicas, and of fetches that wait
 // for data.

@@ -42,7 +42,7 @@ type Config struct {
 	Peers Peers
 
 	// Settle is coordinator.Config.Settle for the log. Required.
-	Settle func(partition int32, gone func() bool) error
+	Settle func(partition int32, lost <-chan struct{}) error
 
 	// Logger may be nil: nothing is logged.
 	Logger *slog.Logger

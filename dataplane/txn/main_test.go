@@ -77,10 +77,10 @@ func (l *memLog) Read(p int32, fn func(coordinator.Logged) error) error {
 }
 
 // Settle is Config.Settle.
-func (l *memLog) Settle(p int32, gone func() bool) error {
+func (l *memLog) Settle(p int32, lost <-chan struct{}) error {
 	var end int
 	l.set(func(l *memLog) { end = len(l.parts[p]) })
-	for !gone() {
+	for !over(lost) {
 		var committed int
 		l.set(func(l *memLog) { committed = l.committed[p] })
 		if committed >= end {
@@ -89,6 +89,16 @@ func (l *memLog) Settle(p int32, gone func() bool) error {
 		time.Sleep(time.Millisecond)
 	}
 	return nil
+}
+
+// over says that the channel is closed.
+func over(c <-chan struct{}) bool {
+	select {
+	case <-c:
+		return true
+	default:
+		return false
+	}
 }
 
 func (l *memLog) set(f func(*memLog)) {

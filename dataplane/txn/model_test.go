@@ -135,11 +135,11 @@ func (o office) Read(_ int32, fn func(coordinator.Logged) error) error {
 	return nil
 }
 
-func (o office) settle(_ int32, gone func() bool) error {
+func (o office) settle(_ int32, lost <-chan struct{}) error {
 	o.w.mu.Lock()
 	end := len(o.w.recs)
 	o.w.mu.Unlock()
-	for !gone() {
+	for !over(lost) {
 		o.w.mu.Lock()
 		done, stale := o.w.committed >= end, o.gen != o.w.gen
 		o.w.mu.Unlock()
