@@ -1,7 +1,6 @@
 package handler
 
 import (
-	"errors"
 	"math"
 	"sync"
 	"time"
@@ -200,17 +199,8 @@ func (x *fetching) done(results []partition.FetchResult) {
 		x.reply(results)
 		return
 	}
-	var away []partition.TopicPartition
-	for i := range results {
-		if errors.Is(results[i].Err, kerr.NotLeaderForPartition) {
-			away = append(away, results[i].TP)
-		}
-	}
-	if away == nil {
-		x.reply(results)
-		return
-	}
-	x.h.SendAway(away, func() { x.reply(results) })
+	away := notLed(results, func(r *partition.FetchResult) (partition.TopicPartition, error) { return r.TP, r.Err })
+	x.h.sendAway(away, func() { x.reply(results) })
 }
 
 func (x *fetching) reply(results []partition.FetchResult) {

@@ -9,9 +9,11 @@ package handler
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"penstock/dataplane/admission"
@@ -220,6 +222,25 @@ func (h *Handler) within(millis int32) (context.Context, context.CancelFunc) {
 
 // parting says whether an answer is to be looked at for partitions that are led elsewhere.
 func (h *Handler) parting() bool { return h.Parting != nil && h.Parting() }
+
+// notLed lists the partitions of which the results say that they are not led here.
+func notLed[R any](results []R, of func(*R) (partition.TopicPartition, error)) (away []partition.TopicPartition) {
+	for i := range results {
+		if tp, err := of(&results[i]); errors.Is(err, kerr.NotLeaderForPartition) {
+			away = append(away, tp)
+		}
+	}
+	return away
+}
+
+// sendAway is SendAway, at once when there is nobody to be sent.
+func (h *Handler) sendAway(away []partition.TopicPartition, reply func()) {
+	if len(away) == 0 {
+		reply()
+		return
+	}
+	h.SendAway(away, reply)
+}
 
 // text is an error's message for a reply, nil for none.
 func text(err error) *string { return protocol.Message(err) }

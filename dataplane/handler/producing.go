@@ -50,17 +50,8 @@ func (x *producing) done(results []partition.AppendResult) {
 		x.reply(results)
 		return
 	}
-	var away []partition.TopicPartition
-	for i := range results {
-		if errors.Is(results[i].Err, kerr.NotLeaderForPartition) {
-			away = append(away, results[i].TP)
-		}
-	}
-	if away == nil {
-		x.reply(results)
-		return
-	}
-	x.h.SendAway(away, func() { x.reply(results) })
+	away := notLed(results, func(r *partition.AppendResult) (partition.TopicPartition, error) { return r.TP, r.Err })
+	x.h.sendAway(away, func() { x.reply(results) })
 }
 
 func (x *producing) reply(results []partition.AppendResult) {
