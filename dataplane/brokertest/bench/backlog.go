@@ -53,8 +53,12 @@ var backlogSteps = []step{
 		if err != nil {
 			return err
 		}
+		stolenBefore, err := stolen()
+		if err != nil {
+			return err
+		}
 		began := time.Now()
-		behind, err := startBehind(ctx, t, end)
+		behind, err := startBehind(ctx, t, end, o.backlogMBs)
 		if err != nil {
 			return err
 		}
@@ -62,25 +66,28 @@ var backlogSteps = []step{
 		took := time.Since(began)
 		got, berr := behind()
 		after, derr := t.readFromDisk()
+		stolenAfter, serr := stolen()
 		f["the one far behind reads"] = float64(got) / 1e6 / took.Seconds()
 		f["of that from disk"] = 100 * float64(after-before) / float64(got)
-		return errors.Join(err, berr, derr)
+		f["CPU that the host withheld meanwhile"] = 100 * (stolenAfter - stolenBefore).Seconds() / took.Seconds()
+		return errors.Join(err, berr, derr, serr)
 	}},
 }
 
 // behindFlag makes this binary the consumer that is far behind: its value is the
-// broker's address, the folder of its logs and the backlog's end.
+// broker's address, the folder of its logs, the backlog's end and the MB/s that it may read, 0
+// for as many as it can.
 const behindFlag = "-be-behind"
 
 // startBehind starts the consumer that is far behind, as a process of its own: within
 // this one its steady reading kept the goroutines of the tail from running for up to 20 ms.
 // The function ends it and returns the record bytes that it has read.
-func startBehind(ctx context.Context, t *target, end int64) (stop func() (int64, error), err error) {
+func startBehind(ctx context.Context, t *target, end int64, rate float64) (stop func() (int64, error), err error) {
 	self, err := os.Executable()
 	if err != nil {
 		return nil, err
 	}
-	cmd := exec.CommandContext(ctx, self, behindFlag, fmt.Sprintf("%s,%s,%d", t.addrs[0], t.dir, end))
+	cmd := exec.CommandContext(ctx, self, behindFlag, fmt.Sprintf("%s,%s,%d,%g", t.addrs[0], t.dir, end, rate))
 	cmd.Stderr = os.Stderr
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	in, err := cmd.StdinPipe()
@@ -106,10 +113,14 @@ func startBehind(ctx context.Context, t *target, end int64) (stop func() (int64,
 // consumer at the tail; what it has read is then taken out of the page cache again.
 func beBehind(what string) error {
 	f := strings.Split(what, ",")
-	if len(f) != 3 {
-		return fmt.Errorf("%s: want address, folder, end", behindFlag)
+	if len(f) != 4 {
+		return fmt.Errorf("%s: want address, folder, end, rate", behindFlag)
 	}
 	end, err := strconv.ParseInt(f[2], 10, 64)
+	if err != nil {
+		return err
+	}
+	rate, err := strconv.ParseFloat(f[3], 64)
 	if err != nil {
 		return err
 	}
@@ -122,7 +133,7 @@ func beBehind(what string) error {
 	}()
 	var sum int64
 	for ctx.Err() == nil {
-		n, err := readBehind(ctx, t, end)
+		n, err := readBehind(ctx, t, end, rate)
 		sum += n
 		if err == nil {
 			err = t.dropCache(false)
@@ -135,8 +146,8 @@ func beBehind(what string) error {
 	return nil
 }
 
-// readBehind reads the backlog once, from the disk.
-func readBehind(ctx context.Context, t *target, end int64) (sum int64, err error) {
+// readBehind reads the backlog once, from the disk, at most rate MB/s.
+func readBehind(ctx context.Context, t *target, end int64, rate float64) (sum int64, err error) {
 	c, err := dial(t.addrs[0])
 	if err != nil {
 		return 0, err
@@ -148,6 +159,7 @@ func readBehind(ctx context.Context, t *target, end int64) (sum int64, err error
 	resp := kmsg.NewPtrFetchResponse()
 	resp.SetVersion(req.Version)
 	var body, buf []byte
+	began := time.Now()
 	for req.Topics[0].Partitions[0].FetchOffset < end-perBatch {
 		if err := c.send(encode(req)); err != nil {
 			return sum, err
@@ -163,8 +175,35 @@ func readBehind(ctx context.Context, t *target, end int64) (sum int64, err error
 			return sum, err
 		}
 		sum += n
+		if rate > 0 {
+			due := began.Add(time.Duration(float64(sum) / 1e6 / rate * float64(time.Second)))
+			if pause(ctx, time.Until(due)) != nil {
+				return sum, nil // it was told to end
+			}
+		}
 	}
 	return sum, nil
+}
+
+// stolen is the time for which the host has not run this machine's CPUs though they had work:
+// many hosts stop a machine for the rest of a tenth of a second when it and the serving of its
+// disks have used what they may of one, and no broker can answer meanwhile.
+func stolen() (time.Duration, error) {
+	b, err := os.ReadFile("/proc/stat")
+	if err != nil {
+		return 0, err
+	}
+	const (
+		stealField = 8
+		userHz     = 100 // of every Linux that Go runs on
+	)
+	line, _, _ := strings.Cut(string(b), "\n")
+	fields := strings.Fields(line)
+	if len(fields) <= stealField || fields[0] != "cpu" {
+		return 0, fmt.Errorf("/proc/stat begins with %q", line)
+	}
+	ticks, err := strconv.ParseInt(fields[stealField], 10, 64)
+	return time.Duration(ticks) * time.Second / userHz, err
 }
 
 // dropCache takes the segments out of the page cache; with last those too that are

@@ -33,6 +33,7 @@ func main() {
 	flag.BoolVar(&o.cluster, "cluster", true, "measure three brokers, too")
 	flag.BoolVar(&o.single, "single", true, "measure one broker")
 	flag.Float64Var(&o.backlog, "backlog", 4, "GB that the consumer far behind has before it; 0 leaves the scenario out")
+	flag.Float64Var(&o.backlogMBs, "backlog-rate", 0, "MB/s that this consumer may read; 0: as fast as it can")
 	flag.Float64Var(&o.behind, "behind", 2, "GB that a follower has to catch up with")
 	flag.IntVar(&o.offsets, "offsets", 1_000_000, "committed offsets that a coordinator has to load; 0 leaves the scenario out")
 	flag.BoolVar(&o.groups, "groups", false, "measure the group coordinator only")
@@ -69,6 +70,7 @@ type options struct {
 	single       bool
 	cluster      bool
 	backlog      float64
+	backlogMBs   float64
 	behind       float64
 	offsets      int
 	groups       bool

@@ -34,6 +34,7 @@ var rows = []struct {
 	{"tail beside one far behind, p50", "ms", false},
 	{"the one far behind reads", "MB/s", true},
 	{"of that from disk", "%", false},
+	{"CPU that the host withheld meanwhile", "% of a core", false},
 	{clusterRate, "MB/s", true},
 	{clusterCPU, "s/GB", false},
 	{"3 brokers: produce, p99", "ms", false},
