@@ -72,6 +72,7 @@ func TestScaleOneBrokerWithManyPartitions(t *testing.T) {
 func produceToEach(t *testing.T, c *Cluster, topics []string, round int) {
 	t.Helper()
 	cl := c.Client(kgo.RecordPartitioner(kgo.ManualPartitioner()), kgo.ProducerLinger(0))
+	defer cl.Close()
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	var rs []*kgo.Record
@@ -96,6 +97,7 @@ func checkEach(t *testing.T, c *Cluster, topics []string, rounds int) {
 		}
 	}
 	cl := c.Client(kgo.ConsumePartitions(at))
+	defer cl.Close() // or it goes on fetching, after a start of the broker too
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	next := map[string]int64{}

@@ -19,7 +19,7 @@ import (
 const maxOpenFiles = 16384
 
 // LimitOpenFiles sets how many segment and index files all logs of the process may
-// keep open; those in use come on top. 0 is the default: a fifth of RLIMIT_NOFILE, as
+// keep open; those in use come on top, see FilesShort. 0 is the default: a fifth of RLIMIT_NOFILE, as
 // connections may take three quarters, but at most 16,384. Files above the bound are
 // closed as others are opened.
 func LimitOpenFiles(n int) {
@@ -35,6 +35,10 @@ func LimitOpenFiles(n int) {
 	opened.limit = max(n, 1)
 	opened.over.Store(len(opened.files) > opened.limit)
 }
+
+// FilesShort says that so many files are pinned that all logs together have more open than they
+// should: a reader that has one Slice already had better not take the next from another file.
+func FilesShort() bool { return opened.over.Load() }
 
 func init() { LimitOpenFiles(0) }
 

@@ -17,7 +17,9 @@ import (
 // not block.
 //
 // Parts are served in order. The first batch of the first part that has data
-// comes whole, whatever the limits (KIP-74); after it they are hard.
+// comes whole, whatever the limits (KIP-74); after it they are hard. One of them is the
+// number of files that may be open: a result keeps its segment's file open until its
+// Slice is closed.
 func (m *Manager) Fetch(req FetchRequest, done func([]FetchResult)) {
 	results := slices.Grow(req.Results[:0], len(req.Parts))[:len(req.Parts)]
 	bytes, now, wake := m.read(&req, results, arriving)
@@ -168,6 +170,10 @@ func (m *Manager) read(req *FetchRequest, results []FetchResult, at stage) (byte
 		}
 		limit := max(min(part.MaxBytes, left), 0)
 		if v.bound <= part.Offset || (limit == 0 && !minOne) {
+			continue
+		}
+		if !minOne && commitlog.FilesShort() {
+			now = true // what is left out comes with the next fetch
 			continue
 		}
 		var s commitlog.Slice

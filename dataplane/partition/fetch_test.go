@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kerr"
+
+	"penstock/dataplane/commitlog"
 )
 
 func TestConsumersSeeCommittedRecordsOnly(t *testing.T) {
@@ -282,6 +284,64 @@ func TestLatestOffsetIsNotAvailableBeforeTheEpochIsCommitted(t *testing.T) {
 		e, end, err := r.m.EpochEndOffset(tpA, 2, 1)
 		if e != 1 || end != 2 || err != nil {
 			t.Errorf("epoch 1 ends (%d, %d) %v", e, end, err)
+		}
+	})
+}
+
+// A reply keeps the files it is sent from open for as long as its reader takes. It must not
+// take more than logs may have, or appends and other readers find none left.
+func TestReplyOfManyPartitionsKeepsFewFilesOpen(t *testing.T) {
+	const limit, partitions = 8, 40
+	commitlog.LimitOpenFiles(limit)
+	t.Cleanup(func() { commitlog.LimitOpenFiles(0) })
+	inBubble(t, func(r *rig) {
+		var parts []FetchPart
+		for i := range int32(partitions) {
+			tp := TopicPartition{Topic: "wide", Partition: i}
+			r.lead(tp, 1, 1)
+			r.put(tp, 1, "v")
+			part := from(tp, 0)
+			part.MaxBytes = 1 << 20
+			parts = append(parts, part)
+		}
+		held := map[TopicPartition]commitlog.Slice{}
+		fetch := func(parts []FetchPart) (got int) {
+			ch := make(chan []FetchResult, 1)
+			// More than there is: a reply that is cut short does not wait for it.
+			r.m.Fetch(FetchRequest{ReplicaID: -1, MaxWait: time.Minute, MinBytes: 1 << 20, MaxBytes: 1 << 30, Parts: parts}, func(rs []FetchResult) { ch <- rs })
+			for _, res := range <-ch {
+				if res.Err != nil {
+					t.Fatalf("%v: %v", res.TP, res.Err)
+				}
+				if res.Slice.Len > 0 {
+					held[res.TP] = res.Slice
+					got++
+				}
+			}
+			return got
+		}
+		if got := fetch(parts); got < limit/2 || got > limit+1 {
+			t.Errorf("the first reply has data of %d partitions, logs may have %d files", got, limit)
+		}
+		next := parts[len(held):]
+		if got := fetch(next); got != 1 {
+			t.Errorf("with all files in use a reply has data of %d partitions", got)
+		}
+		for tp, s := range held {
+			s.Close()
+			delete(held, tp)
+		}
+		// A client asks for what it has not got first.
+		for left := partitions; left > 0; {
+			got := fetch(parts[partitions-left:])
+			if got == 0 {
+				t.Fatalf("%d partitions are never served", left)
+			}
+			left -= got
+			for tp, s := range held {
+				s.Close()
+				delete(held, tp)
+			}
 		}
 	})
 }
