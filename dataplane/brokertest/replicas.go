@@ -8,12 +8,18 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 
+	"penstock/dataplane/recordbatch"
 	"penstock/dataplane/vfs"
 )
 
 // SameLogs compares what the replicas of a partition have on disk, records and
 // leader epochs, byte for byte. It returns how many bytes of records each has.
+//
+// An epoch that begins where the log ends counts for nothing: only its leader knows of it
+// until it has written a batch, and has it in its file if it was stopped, or killed while
+// it wrote the first one.
 func (c *Cluster) SameLogs(topic string, partition int32, replicas []int32) (int, error) {
 	folder := fmt.Sprintf("%s-%d", topic, partition)
 	var first []byte
@@ -69,5 +75,38 @@ func logBytes(dir string) (data []byte, epochs string, err error) {
 	if errors.Is(err, fs.ErrNotExist) && len(data) == 0 { // nobody has ever written to it
 		err = nil
 	}
-	return data, string(b), err
+	if err != nil {
+		return nil, "", err
+	}
+	epochs, err = epochsBelow(string(b), endOf(data))
+	return data, epochs, err
+}
+
+// endOf is the offset behind the last whole batch.
+func endOf(data []byte) (end int64) {
+	for {
+		b, rest, err := recordbatch.Next(data)
+		if err != nil || len(b) == 0 {
+			return end
+		}
+		end, data = b.NextOffset(), rest
+	}
+}
+
+// epochsBelow are the lines of a file of leader epochs, less its head and those that begin at or behind end.
+func epochsBelow(file string, end int64) (string, error) {
+	var below []string
+	for i, line := range strings.Split(strings.TrimSpace(file), "\n") {
+		if i < 2 { // its version and the number of entries
+			continue
+		}
+		var epoch, start int64
+		if _, err := fmt.Sscan(line, &epoch, &start); err != nil {
+			return "", fmt.Errorf("line %q of a file of leader epochs: %w", line, err)
+		}
+		if start < end {
+			below = append(below, line)
+		}
+	}
+	return strings.Join(below, "\n"), nil
 }
