@@ -56,12 +56,10 @@ func (f *folder) run(n int, l leg) {
 		f.createTopics()
 		f.steady = f.client(smallBatches, kgo.ProducerBatchCompression(kgo.SnappyCompression()))
 	}
-	if l.who == kafka {
-		f.awaitDecided("txlate")
-		settle(f.late, wasAborted)
-		f.late = nil
-		f.awaitDecided("txflood")
-	}
+	f.awaitDecided("txlate")
+	settle(f.late, wasAborted)
+	f.late = nil
+	f.awaitDecided("txflood")
 	f.verifyTransactionsInFlight()
 	f.verify("taken over")
 	f.verifyInternals()
@@ -85,11 +83,7 @@ func (f *folder) run(n int, l leg) {
 	f.verifyState()
 	f.deleteATopic()
 	f.before = f.internals()
-	last := func() { // as late as can be, since it must not time out before the move
-		if l.who == kafka {
-			f.openLate(n)
-		}
-	}
+	last := func() { f.openLate(n) } // as late as can be, since it must not time out before the move
 	what := fmt.Sprintf("leg %d, %s", n, l.who)
 	f.last, f.crashed = l.who, l.end == killed
 	if l.end == killed {

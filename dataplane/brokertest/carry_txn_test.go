@@ -15,8 +15,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
-// The transactions are all coordinated by Kafka. The timeout is that of one that
-// must still be open when Kafka has the folder again.
+// longTransaction is the timeout of one that must still be open when Kafka has the folder
+// again, shortTransaction of one that whoever has it next aborts.
 const (
 	longTransaction  = 10 * time.Minute
 	shortTransaction = 20 * time.Second
@@ -200,8 +200,7 @@ func (f *folder) floodTransactions(leg int, during func(kill func()), kill func(
 }
 
 // verifyTransactionsInFlight reads the committed transactions of txflood: each is
-// there whole. Once Kafka's coordinator has had its say, those that were
-// acknowledged are there.
+// there whole, and those that were acknowledged are there.
 func (f *folder) verifyTransactionsInFlight() {
 	f.t.Helper()
 	got := map[string]int{}
@@ -216,7 +215,7 @@ func (f *folder) verifyTransactionsInFlight() {
 		}
 	}
 	for _, n := range f.inFlight {
-		if f.who == kafka && got[strconv.Itoa(n)] == 0 {
+		if got[strconv.Itoa(n)] == 0 {
 			f.t.Errorf("%s: transaction %d, which was committed, is not seen", f.who, n)
 		}
 	}

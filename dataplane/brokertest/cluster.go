@@ -210,7 +210,9 @@ func Start(t testing.TB, o Options) *Cluster {
 	}
 	for _, n := range c.Brokers {
 		n.AwaitServing()
-		if open { // who must log in first, asks by itself
+	}
+	if open { // who must log in first, asks by itself
+		for _, n := range c.Brokers {
 			n.awaitBrokers(len(c.Brokers))
 		}
 	}

@@ -250,10 +250,16 @@ func (c *Cluster) groupsMove(ctx context.Context, topic string) {
 	c.AwaitWhole("__consumer_offsets", time.Minute)
 	deleted := func(what string) {
 		t.Helper()
-		rs, err := c.admin().FetchOffsets(ctx, "group-3")
-		if err != nil || rs.Error() != nil || len(rs) > 0 {
-			t.Errorf("%s: the deleted group has %v, %v", what, rs, err)
-		}
+		Await(t, 30*time.Second, what+": an answer about the deleted group", func() error {
+			rs, err := c.admin().FetchOffsets(ctx, "group-3") // the client gives up where it first meets a broker that is down
+			if err == nil {
+				err = rs.Error()
+			}
+			if err == nil && len(rs) > 0 {
+				t.Fatalf("%s: the deleted group has %v", what, rs)
+			}
+			return err
+		})
 	}
 	for _, gone := range []make_{kafka, penstock, kafka} {
 		for _, id := range c.of(gone) {
@@ -266,7 +272,7 @@ func (c *Cluster) groupsMove(ctx context.Context, topic string) {
 		commit(100)
 		if gone == kafka { // a group is deleted where ours coordinates, and must stay so
 			Await(t, 30*time.Second, "the deletion of a group", func() error {
-				rs, err := c.admin().DeleteGroups(ctx, "group-3") // the client gives up where it first meets a broker that is down
+				rs, err := c.admin().DeleteGroups(ctx, "group-3") // as above
 				if err == nil {
 					err = rs.Error()
 				}
