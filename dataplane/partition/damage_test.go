@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -77,6 +78,17 @@ func TestDamagedFilesHarmTheirReplicaOnly(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	link := func(t *testing.T, path string) { // what an operator does who is short of room
+		away := filepath.Join(t.TempDir(), "moved")
+		if err := errors.Join(os.CopyFS(away, os.DirFS(filepath.Dir(path))), os.RemoveAll(path), os.Symlink(filepath.Join(away, filepath.Base(path)), path)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	pipe := func(t *testing.T, path string) {
+		if err := errors.Join(os.Remove(path), syscall.Mkfifo(path, 0o644)); err != nil {
+			t.Fatal(err)
+		}
+	}
 	const last = -1
 	seg := func(i int, suffix string) func(dir string) string {
 		return func(dir string) string {
@@ -119,6 +131,18 @@ func TestDamagedFilesHarmTheirReplicaOnly(t *testing.T) {
 		{"log, an old segment missing", seg(1, ".log"), gone, hole, hole, ""},
 		{"log, the last segment missing", seg(last, ".log"), gone, offline, cut, "damaged"},
 		{"log, a folder in its place", seg(1, ".log"), folder, offline, offline, "is a directory"},
+		{"log, a link in its place", seg(1, ".log"), link, whole, whole, ""},
+		{"log, a link in place of the last segment", seg(last, ".log"), link, whole, whole, ""},
+		{"log, a pipe in its place", seg(1, ".log"), pipe, offline, offline, "not a regular file"},
+		{"log, a pipe in place of the last segment", seg(last, ".log"), pipe, offline, offline, "not a regular file"},
+		{"index, a pipe in its place", seg(1, ".index"), pipe, offline, offline, "not a regular file"},
+		{"epochs, a pipe in their place", in("leader-epoch-checkpoint"), pipe, offline, offline, "not a regular file"},
+		{"topic id, a link to nowhere in its place", in("partition.metadata"), func(t *testing.T, p string) {
+			if err := errors.Join(os.Remove(p), os.Symlink(p+".none", p)); err != nil {
+				t.Fatal(err)
+			}
+		}, offline, offline, "not a regular file"},
+		{"a link in the folder's place", in(""), func(t *testing.T, p string) { link(t, filepath.Clean(p)) }, whole, whole, ""},
 		{"index, first entry flipped", seg(1, ".index"), first, whole, whole, ""},
 		{"index, last byte flipped in the last segment", seg(last, ".index"), func(t *testing.T, p string) {
 			if st, err := os.Stat(p); err == nil && st.Size() > 0 { // after kill -9 it is still in memory
