@@ -444,6 +444,50 @@ func truncate(t *testing.T, path string, n int64) {
 
 // A damaged replica goes when its topic is deleted, and one made anew is sound; until
 // then the checkpoints keep what they said of it.
+// Bytes behind the last batch of an old segment are damage of that log, whatever a reader
+// asks for, and no sign of a failing disk.
+func TestBytesBehindTheLastBatchHarmTheirReplicaOnly(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "data")
+	writeDamageFolder(t, dir, true)
+	logs, _ := filepath.Glob(filepath.Join(dir, victim.String(), "*.log"))
+	b, err := os.ReadFile(logs[1])
+	if err != nil {
+		t.Fatal(err)
+	}
+	overwrite(t, logs[1], append(b, make([]byte, 10)...))
+	d, err := commitlog.OpenDir(vfs.OS, dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	wheel := purgatory.NewWheel()
+	defer wheel.Close()
+	r := &rig{t: t, dir: d, fs: vfs.OS}
+	r.m, err = NewManager(context.Background(), Config{
+		BrokerID: 1, BrokerEpoch: func() int64 { return 50 }, FS: vfs.OS, Dirs: []*commitlog.Dir{d}, Wheel: wheel, ISR: r,
+		Topic: func(string) TopicConfig { return TopicConfig{MinISR: 1, Log: damageLog} }, RecoveryThreads: 2,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.lead(victim, 5, 1)
+	r.lead(other, 5, 1)
+	for at := range int64(damageBatches) {
+		part := from(victim, at)
+		part.MaxBytes = 1 // each batch is looked for, and what follows it
+		res := r.fetch(-1, part)
+		if res.Err != nil && !errors.Is(res.Err, kerr.CorruptMessage) {
+			t.Errorf("fetch at %d: %v", at, res.Err)
+		}
+		res.Slice.Close()
+	}
+	if res := <-r.produce(other, 1, batch(1, "x")); res.Err != nil {
+		t.Errorf("the other replica: %v", res.Err)
+	}
+	if err := errors.Join(r.m.Close(), d.Close(true)); err != nil {
+		t.Error(err)
+	}
+}
+
 func TestDamagedReplicaCanBeDeleted(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "data")
 	writeDamageFolder(t, dir, true)
