@@ -141,6 +141,9 @@ func (l *Log) listSegments() (files []vfs.Info, bases []int64, err error) {
 		if f.Dir {
 			return nil, nil, &fs.PathError{Op: "open", Path: filepath.Join(l.dir, f.Name), Err: syscall.EISDIR}
 		}
+		if f.Special { // a pipe has no length, and would pass for a file that has lost all
+			return nil, nil, fmt.Errorf("%s is not a regular file", filepath.Join(l.dir, f.Name))
+		}
 		if cleanName(f.Name) {
 			if err := removeIfThere(l.fs, filepath.Join(l.dir, f.Name)); err != nil {
 				return nil, nil, err

@@ -34,7 +34,7 @@ func (s *scanner) close() { scratch.Put(s.buf) }
 // total length checked against the end of the file.
 func (s *scanner) header(pos int64) (recordbatch.Batch, int64, error) {
 	if pos+recordbatch.HeaderSize > s.end {
-		return nil, 0, recordbatch.ErrShort
+		return nil, 0, s.bad(pos, recordbatch.ErrShort)
 	}
 	if pos < s.at || pos+recordbatch.HeaderSize > s.at+int64(s.n) {
 		want := min(int64(len(s.buf)), s.end-pos)
@@ -50,10 +50,16 @@ func (s *scanner) header(pos int64) (recordbatch.Batch, int64, error) {
 	if err == nil && pos+int64(n) > s.end {
 		err = recordbatch.ErrShort
 	}
-	if err != nil { // a reader gets CORRUPT_MESSAGE; the disk has not failed
-		return nil, 0, fmt.Errorf("%s at %d: %w (%w)", s.file.Name(), pos, err, kerr.CorruptMessage)
+	if err != nil {
+		return nil, 0, s.bad(pos, err)
 	}
 	return h, int64(n), nil
+}
+
+// bad is the error of bytes that are no batch: a reader gets CORRUPT_MESSAGE, the disk has
+// not failed.
+func (s *scanner) bad(pos int64, err error) error {
+	return fmt.Errorf("%s at %d: %w (%w)", s.file.Name(), pos, err, kerr.CorruptMessage)
 }
 
 // checkCRC computes the checksum of the batch at pos in chunks, so that a forged

@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -77,6 +78,17 @@ func TestDamagedFilesHarmTheirReplicaOnly(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	link := func(t *testing.T, path string) { // what an operator does who is short of room
+		away := filepath.Join(t.TempDir(), "moved")
+		if err := errors.Join(os.CopyFS(away, os.DirFS(filepath.Dir(path))), os.RemoveAll(path), os.Symlink(filepath.Join(away, filepath.Base(path)), path)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	pipe := func(t *testing.T, path string) {
+		if err := errors.Join(os.Remove(path), syscall.Mkfifo(path, 0o644)); err != nil {
+			t.Fatal(err)
+		}
+	}
 	const last = -1
 	seg := func(i int, suffix string) func(dir string) string {
 		return func(dir string) string {
@@ -119,6 +131,18 @@ func TestDamagedFilesHarmTheirReplicaOnly(t *testing.T) {
 		{"log, an old segment missing", seg(1, ".log"), gone, hole, hole, ""},
 		{"log, the last segment missing", seg(last, ".log"), gone, offline, cut, "damaged"},
 		{"log, a folder in its place", seg(1, ".log"), folder, offline, offline, "is a directory"},
+		{"log, a link in its place", seg(1, ".log"), link, whole, whole, ""},
+		{"log, a link in place of the last segment", seg(last, ".log"), link, whole, whole, ""},
+		{"log, a pipe in its place", seg(1, ".log"), pipe, offline, offline, "not a regular file"},
+		{"log, a pipe in place of the last segment", seg(last, ".log"), pipe, offline, offline, "not a regular file"},
+		{"index, a pipe in its place", seg(1, ".index"), pipe, offline, offline, "not a regular file"},
+		{"epochs, a pipe in their place", in("leader-epoch-checkpoint"), pipe, offline, offline, "not a regular file"},
+		{"topic id, a link to nowhere in its place", in("partition.metadata"), func(t *testing.T, p string) {
+			if err := errors.Join(os.Remove(p), os.Symlink(p+".none", p)); err != nil {
+				t.Fatal(err)
+			}
+		}, offline, offline, "not a regular file"},
+		{"a link in the folder's place", in(""), func(t *testing.T, p string) { link(t, filepath.Clean(p)) }, whole, whole, ""},
 		{"index, first entry flipped", seg(1, ".index"), first, whole, whole, ""},
 		{"index, last byte flipped in the last segment", seg(last, ".index"), func(t *testing.T, p string) {
 			if st, err := os.Stat(p); err == nil && st.Size() > 0 { // after kill -9 it is still in memory
@@ -420,6 +444,50 @@ func truncate(t *testing.T, path string, n int64) {
 
 // A damaged replica goes when its topic is deleted, and one made anew is sound; until
 // then the checkpoints keep what they said of it.
+// Bytes behind the last batch of an old segment are damage of that log, whatever a reader
+// asks for, and no sign of a failing disk.
+func TestBytesBehindTheLastBatchHarmTheirReplicaOnly(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "data")
+	writeDamageFolder(t, dir, true)
+	logs, _ := filepath.Glob(filepath.Join(dir, victim.String(), "*.log"))
+	b, err := os.ReadFile(logs[1])
+	if err != nil {
+		t.Fatal(err)
+	}
+	overwrite(t, logs[1], append(b, make([]byte, 10)...))
+	d, err := commitlog.OpenDir(vfs.OS, dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	wheel := purgatory.NewWheel()
+	defer wheel.Close()
+	r := &rig{t: t, dir: d, fs: vfs.OS}
+	r.m, err = NewManager(context.Background(), Config{
+		BrokerID: 1, BrokerEpoch: func() int64 { return 50 }, FS: vfs.OS, Dirs: []*commitlog.Dir{d}, Wheel: wheel, ISR: r,
+		Topic: func(string) TopicConfig { return TopicConfig{MinISR: 1, Log: damageLog} }, RecoveryThreads: 2,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.lead(victim, 5, 1)
+	r.lead(other, 5, 1)
+	for at := range int64(damageBatches) {
+		part := from(victim, at)
+		part.MaxBytes = 1 // each batch is looked for, and what follows it
+		res := r.fetch(-1, part)
+		if res.Err != nil && !errors.Is(res.Err, kerr.CorruptMessage) {
+			t.Errorf("fetch at %d: %v", at, res.Err)
+		}
+		res.Slice.Close()
+	}
+	if res := <-r.produce(other, 1, batch(1, "x")); res.Err != nil {
+		t.Errorf("the other replica: %v", res.Err)
+	}
+	if err := errors.Join(r.m.Close(), d.Close(true)); err != nil {
+		t.Error(err)
+	}
+}
+
 func TestDamagedReplicaCanBeDeleted(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "data")
 	writeDamageFolder(t, dir, true)

@@ -497,6 +497,34 @@ func TestCopyWithoutItsReplicaIsPutAside(t *testing.T) {
 	})
 }
 
+// A copy that cannot be opened is worth less than the folder that it lies in.
+func TestDamagedCopyHarmsNothingElse(t *testing.T) {
+	inTwoDirs(t, nil, func(r *rig) {
+		r.sole(tpA, 1)
+		r.put(tpA, 10, "v")
+		r.stalled()
+		wantErr(t, "move", r.m.MoveReplica(tpA, "/two"), nil)
+		r.stop()
+		l, err := r.dirs[1].List()
+		if err != nil || len(l.Future) != 1 {
+			t.Fatalf("%+v, %v", l, err)
+		}
+		if err := r.fs.MkdirAll(l.Future[0].Path + "/00000000000000000009.log"); err != nil {
+			t.Fatal(err)
+		}
+		r.start()
+		if len(r.failures) != 0 {
+			t.Errorf("folders taken offline: %v", r.failures)
+		}
+		if l, err := r.dirs[1].List(); err != nil || len(l.Future) != 0 {
+			t.Errorf("%+v, %v", l, err)
+		}
+		if p := r.m.Partition(tpA); p == nil || p.EndOffset() != 10 {
+			t.Errorf("%v", p)
+		}
+	})
+}
+
 func TestSpoiltRecordsAreNotMoved(t *testing.T) {
 	inTwoDirs(t, nil, func(r *rig) {
 		r.sole(tpA, 1)

@@ -330,13 +330,17 @@ func (l *loading) futures(d *commitlog.Dir) {
 
 func (l *loading) future(p *Partition, d *commitlog.Dir, folder commitlog.Folder) error {
 	id, ok, err := commitlog.ReadTopicID(l.m.cfg.FS, folder.Path)
-	if err != nil {
-		return err
-	}
-	if ok && id != p.topicID {
+	if err == nil && ok && id != p.topicID {
 		return d.MarkFolderDeleted(folder)
 	}
-	log, err := l.openLog(context.Background(), d, folder, *p.config.Load())
+	var log *commitlog.Log
+	if err == nil {
+		log, err = l.openLog(context.Background(), d, folder, *p.config.Load())
+	}
+	if err != nil && structural(err) {
+		l.m.logger.Warn("copy of a replica is damaged and goes", "partition", p.tp.String(), "path", folder.Path, "err", err)
+		return d.MarkFolderDeleted(folder)
+	}
 	if err != nil {
 		return err
 	}

@@ -33,7 +33,7 @@ const (
 //     change of role takes that lock.
 //
 // A range handed to a reader is a piece of file and is sent later, when the
-// role may have changed and the file been truncated. So a reader checks term
+// role may have changed and the file been truncated. So a reader checks version
 // after the read, and a follower refuses batches of an epoch newer than its
 // leader's (see AppendFollower), which is what it would get from a leader that
 // has become a follower in between.

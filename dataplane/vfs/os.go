@@ -77,6 +77,11 @@ func (osFS) ReadDir(name string) ([]Info, error) {
 	out := make([]Info, 0, len(es))
 	for _, e := range es {
 		st, err := e.Info()
+		if err == nil && st.Mode()&os.ModeSymlink != 0 {
+			if to, err := os.Stat(filepath.Join(name, e.Name())); err == nil {
+				st = to
+			}
+		}
 		if os.IsNotExist(err) {
 			continue // gone between listing and stat
 		}
@@ -97,7 +102,7 @@ func (osFS) Stat(name string) (Info, error) {
 }
 
 func infoOf(st os.FileInfo) Info {
-	return Info{Name: st.Name(), Dir: st.IsDir(), Size: st.Size(), ModTime: st.ModTime()}
+	return Info{Name: st.Name(), Dir: st.IsDir(), Special: !st.IsDir() && !st.Mode().IsRegular(), Size: st.Size(), ModTime: st.ModTime()}
 }
 
 func (osFS) SyncDir(name string) error {

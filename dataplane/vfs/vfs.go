@@ -38,6 +38,7 @@ type File interface {
 type Info struct {
 	Name    string // base name
 	Dir     bool
+	Special bool  // neither a folder nor a regular file: a pipe, a device, a link to nowhere
 	Size    int64 // bytes
 	ModTime time.Time
 }
@@ -53,7 +54,8 @@ type FS interface {
 	RemoveAll(name string) error
 	// MkdirAll makes a folder and its parents.
 	MkdirAll(name string) error
-	// ReadDir lists a folder sorted by name.
+	// ReadDir lists a folder sorted by name. What a link leads to stands in its place, as
+	// in Stat.
 	ReadDir(name string) ([]Info, error)
 	Stat(name string) (Info, error)
 	// SyncDir makes creations, renames and removals in the folder durable.
