@@ -3,6 +3,7 @@ package tenants
 import (
 	"fmt"
 	"strings"
+	"time"
 )
 
 // UserType is the type of every principal of ours; Kafka's ACLs, quotas and
@@ -15,6 +16,19 @@ const (
 	ControlUser = "control"
 	Anonymous   = "ANONYMOUS" // Kafka's name for a client that has not logged in
 )
+
+// What ties a token to the credential that it was given for, so that it can be revoked
+// with that one alone.
+const (
+	CredentialType  = "Credential" // in penstock.auth.not.before, where principals have User
+	CredentialClaim = "credential" // the token's claim
+)
+
+// MaxTokenLife is how long a token of ours can live.
+const MaxTokenLife = 15 * time.Minute
+
+// Credential writes the name of a credential, such as a secret, beside principals.
+func Credential(id string) string { return CredentialType + ":" + id }
 
 // Principal writes the principal of a user: "User:" and the name.
 func Principal(user string) string { return UserType + ":" + user }

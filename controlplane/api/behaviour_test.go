@@ -6,10 +6,13 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/golang-jwt/jwt/v5"
 
 	"penstock/controlplane/api/wire"
 	"penstock/controlplane/cluster"
@@ -292,6 +295,26 @@ func TestSecretsRotateWithoutAGap(t *testing.T) {
 	if r.status != 401 {
 		t.Errorf("revoked secret: %d %s", r.status, r.body)
 	}
+	// The brokers are to refuse what was given for it, and only that.
+	revoked := func() (names []string) {
+		d, err := e.worker.Desired(context.Background(), &cluster.Cluster{TenantID: a.ID, ID: a.cluster.ID})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, r := range d.Revocations {
+			if names = append(names, r.Name); r.NotBefore.Before(time.Now()) {
+				t.Errorf("%s: tokens issued by now are not refused, only before %v", r.Name, r.NotBefore)
+			}
+		}
+		return names
+	}
+	if got := revoked(); !slices.Equal(got, []string{"Credential:" + a.sa.Secret.ID}) {
+		t.Errorf("revoked: %v", got)
+	}
+	var c jwt.MapClaims
+	if _, _, err := jwt.NewParser().ParseUnverified(e.token(second.ClientID, second.ClientSecret), &c); err != nil || c["credential"] != second.ID {
+		t.Errorf("a token of secret %s names %v, %v", second.ID, c["credential"], err)
+	}
 	got := must[wire.ServiceAccount](e, a.token, "GET", path, nil, 200)
 	if len(got.Secrets) != 1 || got.Secrets[0].ID != second.ID || got.Secrets[0].LastUsedAt == nil || got.Secrets[0].ExpiresAt == nil ||
 		!strings.HasPrefix(second.ClientSecret, got.Secrets[0].Prefix) {
@@ -299,6 +322,9 @@ func TestSecretsRotateWithoutAGap(t *testing.T) {
 	}
 	must[struct{}](e, a.token, "DELETE", path, nil, 204)
 	must[wire.Problem](e, a.token, "GET", path, nil, 404)
+	if got := revoked(); len(got) != 2 || got[1] != a.sa.ServiceAccount.Principal {
+		t.Errorf("revoked: %v", got)
+	}
 	d, err := e.worker.Desired(context.Background(), &cluster.Cluster{TenantID: a.ID, ID: a.cluster.ID})
 	if err != nil || len(d.GoneAccounts) != 1 || d.Quotas[0].DeletionRequestedAt == nil || d.ACLs[0].DeletionRequestedAt == nil {
 		t.Errorf("%+v, %v", d, err)

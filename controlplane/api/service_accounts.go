@@ -88,7 +88,7 @@ func (a *API) registerServiceAccounts() {
 		})
 
 	register(a, tenantWrites, huma.Operation{OperationID: "delete-service-account", Method: http.MethodDelete, Path: base + "/{account}", Tags: []string{"service accounts"},
-		Description: "It gets no new token from now on; its quota and access rules go from the brokers soon after. A token it has lives until it expires, at most 15 minutes."},
+		Description: "It gets no new token from now on. Within seconds the brokers refuse the tokens it has and cut its connections; its quota and access rules go."},
 		func(ctx context.Context, c *caller, in *AccountPath) (*struct{}, error) {
 			return nil, a.tx(ctx, c, func(tx pgx.Tx) error {
 				if _, err := cluster.LockWritable(ctx, tx, c.TenantID, in.Cluster); err != nil {
@@ -121,19 +121,23 @@ func (a *API) registerServiceAccounts() {
 			return answer(http.StatusCreated, out), err
 		})
 
-	register(a, tenantWrites, huma.Operation{OperationID: "delete-secret", Method: http.MethodDelete, Path: base + "/{account}/secrets/{secret}", Tags: []string{"service accounts"}},
+	register(a, tenantWrites, huma.Operation{OperationID: "delete-secret", Method: http.MethodDelete, Path: base + "/{account}/secrets/{secret}", Tags: []string{"service accounts"},
+		Description: "No new token is given for it from now on. Within seconds the brokers refuse the tokens that were, and cut the connections that logged in with one; what uses the account's other secret goes on."},
 		func(ctx context.Context, c *caller, in *struct {
 			AccountPath
 			Secret string `path:"secret" maxLength:"64"`
 		}) (*struct{}, error) {
 			return nil, a.tx(ctx, c, func(tx pgx.Tx) error {
+				if _, err := cluster.LockWritable(ctx, tx, c.TenantID, in.Cluster); err != nil {
+					return err
+				}
 				if _, err := registry.GetServiceAccount(ctx, tx, c.TenantID, in.Cluster, in.Account); err != nil {
 					return err
 				}
 				if err := registry.RevokeSecret(ctx, tx, c.TenantID, registry.Owner{ServiceAccountID: in.Account}, in.Secret); err != nil {
 					return err
 				}
-				return note(ctx, tx, c.TenantID, c, "secret.revoke", in.Secret, map[string]any{"service_account": in.Account})
+				return cluster.RevokeSecret(ctx, tx, c.TenantID, in.Cluster, in.Account, in.Secret, c.by(ctx))
 			})
 		})
 }

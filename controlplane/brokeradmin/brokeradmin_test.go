@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"testing"
 	"time"
 
@@ -67,6 +68,7 @@ func TestOnRealBrokers(t *testing.T) {
 	t.Run("topics", func(t *testing.T) { topics(t, a) })
 	t.Run("quotas", func(t *testing.T) { quotas(t, a) })
 	t.Run("rules", func(t *testing.T) { rules(t, a) })
+	t.Run("revocations", func(t *testing.T) { revocationsOf(t, a) })
 	t.Run("wrong password", func(t *testing.T) {
 		b, err := Open(Config{Bootstrap: []string{"127.0.0.1:1"}, Password: "x"})
 		if err != nil {
@@ -253,5 +255,50 @@ func TestTooFewBrokersJustNowIsNotForGood(t *testing.T) {
 	}
 	if err := fmt.Errorf("create topic quakes: %w", kerr.InvalidConfig); !Permanent(err) {
 		t.Errorf("%v is tried again and again", err)
+	}
+}
+
+func revocationsOf(t *testing.T, a *Admin) {
+	ctx := t.Context()
+	at := time.Now().Truncate(time.Millisecond)
+	list := func() []string {
+		t.Helper()
+		rs, err := a.adm.DescribeBrokerConfigs(ctx, 0, 1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var out []string
+		for _, r := range rs {
+			for _, c := range r.Configs {
+				if c.Key == notBefore {
+					out = append(out, c.MaybeValue())
+				}
+			}
+		}
+		return out
+	}
+	one, two := Revocation{Name: "Credential:sec_1", At: at}, Revocation{Name: "User:a,b=c", At: at.Add(time.Hour)}
+	for _, r := range []Revocation{one, one, two} {
+		if err := a.EnsureRevoked(ctx, r); err != nil {
+			t.Fatal(err)
+		}
+	}
+	both := fmt.Sprintf("Credential:sec_1=%d,User:a%%2Cb%%3Dc=%d", at.UnixMilli(), at.Add(time.Hour).UnixMilli())
+	if got := list(); !slices.Equal(got, []string{both, both}) {
+		t.Errorf("brokers go by %q, want %q", got, both)
+	}
+	for range 2 {
+		if err := a.DropRevoked(ctx, one); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := a.DropRevoked(ctx, two); err != nil {
+		t.Fatal(err)
+	}
+	if got := list(); !slices.Equal(got, []string{"", ""}) {
+		t.Errorf("brokers go by %q", got)
+	}
+	if err := a.EnsureRevoked(ctx, Revocation{Name: "Group:x", At: at}); err == nil || !Permanent(err) {
+		t.Errorf("an unknown kind: %v, want a permanent refusal", err)
 	}
 }

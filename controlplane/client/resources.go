@@ -174,7 +174,8 @@ func (c *Client) AddSecret(ctx context.Context, cluster, account string, in wire
 	return send[wire.NewSecret](ctx, c, http.MethodPost, accountPath(cluster, account)+"/secrets", in)
 }
 
-// RevokeSecret ends a secret; tokens made with it live on until they expire.
+// RevokeSecret ends a secret; within seconds the brokers refuse the tokens made with
+// it and cut the connections that logged in with one.
 func (c *Client) RevokeSecret(ctx context.Context, cluster, account, secret string) error {
 	return c.do(ctx, call{method: http.MethodDelete, path: accountPath(cluster, account) + "/secrets/" + esc(secret)}, nil)
 }

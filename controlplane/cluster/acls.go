@@ -82,13 +82,16 @@ func DeleteACL(ctx context.Context, tx pgx.Tx, tenant, clusterID, id string, by 
 }
 
 // DeleteAccountObjects asks that the quota and rules of a service account go,
-// as part of its deletion, and wakes the cluster.
+// as part of its deletion, and that its tokens count no more, and wakes the cluster.
 func DeleteAccountObjects(ctx context.Context, tx pgx.Tx, tenant, clusterID, account string, by By) error {
 	for _, table := range []string{"quotas", "acls"} {
 		if _, err := tx.Exec(ctx, `UPDATE `+table+` SET deletion_requested_at = now(), generation = generation + 1
 			WHERE tenant_id = $1 AND cluster_id = $2 AND service_account_id = $3 AND deletion_requested_at IS NULL`, tenant, clusterID, account); err != nil {
 			return err
 		}
+	}
+	if err := revoke(ctx, tx, tenant, clusterID, tenants.Principal(account)); err != nil {
+		return err
 	}
 	return changed(ctx, tx, tenant, clusterID, "service_account.delete", account, by, map[string]any{"cluster": clusterID})
 }

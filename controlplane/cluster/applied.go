@@ -23,6 +23,10 @@ func (w *Worker) Desired(ctx context.Context, c *Cluster) (Desired, error) {
 			WHERE tenant_id = $1 AND cluster_id = $2 ORDER BY id`, c.TenantID, c.ID); err != nil {
 			return err
 		}
+		if d.Revocations, err = query(ctx, tx, scanRevocation, `SELECT `+revocationColumns+` FROM revocations
+			WHERE tenant_id = $1 AND cluster_id = $2 ORDER BY not_before`, c.TenantID, c.ID); err != nil {
+			return err
+		}
 		d.GoneAccounts, err = query(ctx, tx, pgx.RowTo[string], `SELECT id FROM service_accounts
 			WHERE tenant_id = $1 AND cluster_id = $2 AND deletion_requested_at IS NOT NULL ORDER BY id`, c.TenantID, c.ID)
 		return err

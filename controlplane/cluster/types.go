@@ -149,6 +149,8 @@ type Desired struct {
 	Topics []Topic
 	Quotas []Quota
 	ACLs   []ACL
+	// Revocations come before all the rest.
+	Revocations []Revocation
 	// GoneAccounts are service accounts whose deletion was asked for: their quota and rules are
 	// asked to go as well and are in the lists above; AccountGone ends it.
 	GoneAccounts []string

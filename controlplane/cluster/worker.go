@@ -173,6 +173,7 @@ func (w *Worker) Move(ctx context.Context, c *Claim, to State, problem *Problem)
 func clearDeleted(ctx context.Context, tx pgx.Tx, tenant, id string) error {
 	for _, q := range []string{
 		`UPDATE cluster_brokers SET state = 'removed', desired = 'removed', updated_at = now() WHERE tenant_id = $1 AND cluster_id = $2`,
+		`DELETE FROM revocations WHERE tenant_id = $1 AND cluster_id = $2`,
 		`DELETE FROM acls WHERE tenant_id = $1 AND cluster_id = $2`,
 		`DELETE FROM quotas WHERE tenant_id = $1 AND cluster_id = $2`,
 		`DELETE FROM topics WHERE tenant_id = $1 AND cluster_id = $2`,

@@ -93,6 +93,25 @@ func (p *pass) objects(d cluster.Desired) []object {
 		}
 	}
 	w := p.c.Worker
+	for _, r := range d.Revocations {
+		rev := brokeradmin.Revocation{Name: r.Name, At: r.NotBefore}
+		o := object{
+			what: "revocation of " + r.Name, Applied: r.Applied,
+			apply: func(ctx context.Context, a Admin) error {
+				return p.effect(a.EnsureRevoked(ctx, rev), "revocation applied", func() error { return w.RevocationApplied(ctx, p.Claim, r.Name, r.Generation) })
+			},
+			remove: func(ctx context.Context, a Admin) error {
+				return p.effect(a.DropRevoked(ctx, rev), "revocation dropped", func() error { return w.RevocationGone(ctx, p.Claim, r.Name) })
+			},
+			problem: func(ctx context.Context, pr cluster.Problem) error {
+				return w.RevocationProblem(ctx, p.Claim, r.Name, pr)
+			},
+		}
+		if r.Over(p.c.now()) {
+			o.DeletionRequestedAt = &r.NotBefore
+		}
+		removals = append(removals, o) // each takes something away
+	}
 	for _, t := range d.Topics {
 		add(object{
 			what: "topic " + t.Name, Applied: t.Applied,

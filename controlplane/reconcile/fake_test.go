@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strings"
 	"sync"
+	"time"
 
 	"penstock/controlplane/brokeradmin"
 	"penstock/controlplane/provision"
@@ -21,6 +22,7 @@ type fakeKafka struct {
 	topics    map[string]brokeradmin.Topic
 	quotas    map[string]brokeradmin.Quota
 	acls      map[brokeradmin.ACL]bool
+	revoked   map[string]time.Time
 	chroots   []string
 
 	nextPort, starts, topicCalls int
@@ -31,7 +33,7 @@ type fakeKafka struct {
 
 func newFakeKafka() *fakeKafka {
 	return &fakeKafka{ports: map[provision.Ref]int{}, brokers: map[provision.Ref]bool{}, passwords: map[string]bool{},
-		topics: map[string]brokeradmin.Topic{}, quotas: map[string]brokeradmin.Quota{}, acls: map[brokeradmin.ACL]bool{}, nextPort: 20000}
+		topics: map[string]brokeradmin.Topic{}, quotas: map[string]brokeradmin.Quota{}, acls: map[brokeradmin.ACL]bool{}, revoked: map[string]time.Time{}, nextPort: 20000}
 }
 
 func (k *fakeKafka) Reserve(_ context.Context, s provision.BrokerSpec) (provision.Endpoints, error) {
@@ -158,6 +160,20 @@ func (k *fakeKafka) DeleteACL(_ context.Context, r brokeradmin.ACL) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	delete(k.acls, r)
+	return nil
+}
+
+func (k *fakeKafka) EnsureRevoked(_ context.Context, r brokeradmin.Revocation) error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.revoked[r.Name] = r.At
+	return nil
+}
+
+func (k *fakeKafka) DropRevoked(_ context.Context, r brokeradmin.Revocation) error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	delete(k.revoked, r.Name)
 	return nil
 }
 

@@ -37,6 +37,8 @@ type Admin interface {
 	SetQuota(ctx context.Context, user string, q brokeradmin.Quota, brokers int) error
 	EnsureACL(ctx context.Context, r brokeradmin.ACL) error
 	DeleteACL(ctx context.Context, r brokeradmin.ACL) error
+	EnsureRevoked(ctx context.Context, r brokeradmin.Revocation) error
+	DropRevoked(ctx context.Context, r brokeradmin.Revocation) error
 	Close()
 }
 
@@ -76,6 +78,7 @@ type Config struct {
 
 	// fault, in tests, is called after each side effect.
 	fault func(after string) error
+	now   func() time.Time // tests may be ahead
 }
 
 // Reconciler works on all clusters that are due.
@@ -110,6 +113,9 @@ func New(c Config) *Reconciler {
 	}
 	if c.fault == nil {
 		c.fault = func(string) error { return nil }
+	}
+	if c.now == nil {
+		c.now = time.Now
 	}
 	return &Reconciler{c: c}
 }

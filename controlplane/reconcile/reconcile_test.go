@@ -16,6 +16,7 @@ import (
 	"penstock/controlplane/cluster"
 	"penstock/controlplane/provision"
 	"penstock/migrations/pgtest"
+	"penstock/tenants"
 	"penstock/tenants/registry"
 )
 
@@ -107,7 +108,10 @@ func (w *world) create(name string) (id, account string) {
 		}
 		_, err = cluster.CreateACL(ctx, tx, w.tenant, id, cluster.ACL{ServiceAccountID: account, Host: "*", ResourceType: "topic",
 			ResourceName: "quakes", PatternType: "literal", Operation: "write", Permission: "allow"}, by)
-		return err
+		if err != nil {
+			return err
+		}
+		return cluster.RevokeSecret(ctx, tx, w.tenant, id, account, "sec_old", by)
 	}))
 	return id, account
 }
@@ -167,7 +171,7 @@ func inState(s cluster.State) func(*cluster.Cluster) bool {
 func (w *world) applied(id string) bool {
 	d, err := cluster.NewWorker(w.db.Worker(), "x", time.Second).Desired(w.t.Context(), w.get(id))
 	must(w.t, err)
-	for _, o := range []cluster.Applied{d.Topics[0].Applied, d.Quotas[0].Applied, d.ACLs[0].Applied} {
+	for _, o := range []cluster.Applied{d.Topics[0].Applied, d.Quotas[0].Applied, d.ACLs[0].Applied, d.Revocations[0].Applied} {
 		if !o.Enforced() {
 			return false
 		}
@@ -183,8 +187,8 @@ func (w *world) check(id, account string) {
 	if n := len(k.brokers); n != 3 {
 		w.t.Errorf("%d brokers: %v", n, k.brokers)
 	}
-	if len(k.topics) != 1 || k.topics["quakes"].Partitions != 6 || len(k.quotas) != 1 || *k.quotas[account].BytesIn != 1000 || len(k.acls) != 1 {
-		w.t.Errorf("brokers have topics %v, quotas %v, rules %v", k.topics, k.quotas, k.acls)
+	if len(k.topics) != 1 || k.topics["quakes"].Partitions != 6 || len(k.quotas) != 1 || *k.quotas[account].BytesIn != 1000 || len(k.acls) != 1 || len(k.revoked) != 1 {
+		w.t.Errorf("brokers have topics %v, quotas %v, rules %v, revocations %v", k.topics, k.quotas, k.acls, k.revoked)
 	}
 	if len(k.passwords) != 1 {
 		w.t.Errorf("brokers were made with %d different passwords", len(k.passwords))
@@ -411,7 +415,61 @@ func TestGoneAccountTakesItsRightsAlong(t *testing.T) {
 		must(t, w.admin.QueryRow(t.Context(), `SELECT count(*) FROM service_accounts`).Scan(&n))
 		return n == 0
 	})
+	if at := w.kafka.revoked[tenants.Principal(account)]; at.Before(time.Now()) {
+		t.Errorf("its tokens are refused if issued before %v", at)
+	}
 	if q, ok := w.kafka.quotas[account]; ok && q != (brokeradmin.Quota{}) || len(w.kafka.acls) != 0 {
 		t.Errorf("brokers still have %v, %v", w.kafka.quotas, w.kafka.acls)
+	}
+}
+
+// A revocation is in force from before anything else changes until no token that it means
+// can be alive; then brokers and database forget it.
+func TestRevocationLastsAsLongAsTokens(t *testing.T) {
+	w := newWorld(t)
+	id, account := w.create("one")
+	r := w.reconciler("a", nil)
+	w.until(r, id, inState(cluster.Ready))
+	const name = "Credential:sec_old"
+	at, ok := w.kafka.revoked[name]
+	if !ok || time.Until(at) < 0 || time.Until(at) > 2*time.Minute {
+		t.Fatalf("brokers have %v", w.kafka.revoked)
+	}
+	left := func(after time.Duration) (rows int) {
+		w.makeDue()
+		w.once(w.reconciler("a", func(c *Config) { c.now = func() time.Time { return at.Add(after) } }))
+		must(t, w.admin.QueryRow(t.Context(), `SELECT count(*) FROM revocations`).Scan(&rows))
+		return rows
+	}
+	if n := left(tenants.MaxTokenLife); n != 1 || len(w.kafka.revoked) != 1 {
+		t.Errorf("%d rows, brokers have %v, while its tokens may be alive", n, w.kafka.revoked)
+	}
+	// The brokers drop it first: the row is what remembers that they have it.
+	w.makeDue()
+	w.once(w.reconciler("a", func(c *Config) {
+		c.now = func() time.Time { return at.Add(tenants.MaxTokenLife + time.Hour) }
+		c.fault = func(after string) error {
+			if after == "revocation dropped" {
+				return errFault
+			}
+			return nil
+		}
+	}))
+	if n := left(tenants.MaxTokenLife); n != 1 {
+		t.Errorf("%d rows after a kill between both", n)
+	}
+	if n := left(tenants.MaxTokenLife + time.Hour); n != 0 || len(w.kafka.revoked) != 0 {
+		t.Errorf("%d rows, brokers have %v, when it is over", n, w.kafka.revoked)
+	}
+	w.as(func(ctx context.Context, tx pgx.Tx) error { // asked for again, it is none
+		for range 2 {
+			if err := cluster.RevokeSecret(ctx, tx, w.tenant, id, account, "sec_new", by); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if n := left(0); n != 1 || len(w.kafka.revoked) != 1 {
+		t.Errorf("%d rows, brokers have %v", n, w.kafka.revoked)
 	}
 }

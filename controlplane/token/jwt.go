@@ -20,6 +20,9 @@ type Claims struct {
 	Scope    string `json:"scope,omitempty"` // one string, as Kafka's clients want it
 	Kind     string `json:"kind"`            // operator, account, service_account
 	Role     string `json:"role,omitempty"`  // of operators and accounts
+	// Credential is the id of the secret that was shown (tenants.CredentialClaim):
+	// brokers refuse the token when that one is revoked.
+	Credential string `json:"credential,omitempty"`
 }
 
 // ErrInvalid is in the chain of every error about a token that is not to be
@@ -50,6 +53,8 @@ func (s *Server) issue(c *registry.Client, audience, scope string) (string, erro
 		Scope:    scope,
 		Kind:     string(c.Kind),
 		Role:     c.Role,
+
+		Credential: c.SecretID,
 	})
 	t.Header["typ"], t.Header["kid"] = tokenType, key.jwk.Kid
 	return t.SignedString(key.private)

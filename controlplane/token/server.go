@@ -13,6 +13,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"penstock/tenants"
 	"penstock/tenants/registry"
 )
 
@@ -21,7 +22,7 @@ type Config struct {
 	DB     *registry.DB
 	Keys   *Keys
 	Issuer string        // URL without a slash at its end; metadata, JWKS and endpoint are under it
-	Life   time.Duration // of a token; 0 means 15 minutes
+	Life   time.Duration // of a token, at most tenants.MaxTokenLife, which 0 means
 	Logger *slog.Logger  // nil: discard
 }
 
@@ -40,8 +41,8 @@ const maxForm = 16 << 10
 // New makes a Server.
 func New(cfg Config) *Server {
 	cfg.Issuer = strings.TrimSuffix(cfg.Issuer, "/")
-	if cfg.Life == 0 {
-		cfg.Life = 15 * time.Minute
+	if cfg.Life <= 0 || cfg.Life > tenants.MaxTokenLife {
+		cfg.Life = tenants.MaxTokenLife
 	}
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)

@@ -7,7 +7,7 @@
 // doubled members), its algorithm is one of the fixed list, its kid names a key
 // of the issuer, the signature holds, and only then the claims: issuer and
 // audience exact, expiry present and not over, not before its time, lifetime
-// within the cap. Every refusal looks the same to the client; the reason goes
+// within the cap, not revoked (Revocations). Every refusal looks the same to the client; the reason goes
 // to the log.
 //
 // The issuer's keys are read from an HTTP address or a file in the background.

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kerr"
@@ -63,6 +64,7 @@ type ServerConfig struct {
 	Mechanisms []string          // those enabled, of Plain and OAuthBearer
 	Users      map[string]string // PLAIN: password by name
 	Tokens     *Verifier         // OAUTHBEARER
+	Revoked    *Revocations      // of tokens; nil has none
 	MaxReauth  time.Duration     // connections.max.reauth.ms; 0 is no limit
 	Now        func() time.Time  // nil: time.Now
 	Logger     *slog.Logger      // nil: discard
@@ -135,6 +137,22 @@ type Session struct {
 	principal string
 	loggedBy  string
 	pending   *Error // the reason behind a challenge
+
+	token atomic.Pointer[Token] // the last good one that was shown; for Revoked
+}
+
+// Revoked says that the login stands on a token that has been revoked since. Other
+// than the rest it may be called from any goroutine, at any time.
+func (s *Session) Revoked() bool {
+	t := s.token.Load()
+	return t != nil && s.srv.cfg.Revoked.refuse(t) != nil
+}
+
+// take has the login stand on a token, unless it is revoked: first the one, then the
+// other, see Revocations.
+func (s *Session) take(t *Token) error {
+	s.token.Store(t)
+	return s.srv.cfg.Revoked.refuse(t)
 }
 
 // Principal is who is logged in, "" before.
@@ -205,6 +223,9 @@ func (s *Session) step(ctx context.Context, in []byte) (Result, *Error) {
 		t, err := s.srv.cfg.Tokens.Verify(ctx, token)
 		if err == nil && authzid != "" && authzid != t.Subject {
 			err = errors.New("authorization id is not the token's subject")
+		}
+		if err == nil {
+			err = s.take(&t)
 		}
 		if err != nil {
 			// RFC 7628, 3.2.3: say so, let the client answer with 0x01, then fail.

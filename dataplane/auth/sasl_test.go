@@ -240,7 +240,7 @@ func brokerConfig(t *testing.T, more map[string]string) *config.Broker {
 func TestListenersFromSettings(t *testing.T) {
 	b := brokerConfig(t, nil)
 	for listener, mech := range map[string]string{"CLIENT": OAuthBearer, "INTERNAL": Plain} {
-		s, err := ForListener(b, listener, nil)
+		s, err := ForListener(b, listener, nil, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -259,7 +259,7 @@ func TestListenersFromSettings(t *testing.T) {
 		{"listener.name.client.sasl.enabled.mechanisms": "GSSAPI"}, {"listener.name.client.sasl.enabled.mechanisms": ""},
 		{"listener.name.client.sasl.enabled.mechanisms": "PLAIN"},
 	} {
-		if s, err := ForListener(brokerConfig(t, broken), "CLIENT", nil); err == nil {
+		if s, err := ForListener(brokerConfig(t, broken), "CLIENT", nil, nil); err == nil {
 			s.Close()
 			t.Errorf("%v accepted", broken)
 		}

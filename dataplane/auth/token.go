@@ -13,6 +13,8 @@ import (
 	"unicode/utf8"
 
 	"github.com/golang-jwt/jwt/v5"
+
+	"penstock/tenants"
 )
 
 // maxToken bounds a token's length in bytes.
@@ -26,7 +28,7 @@ type VerifierConfig struct {
 	SubClaim    string        // "" is sub
 	Algorithms  []string      // of ES256 and RS256; empty is ES256
 	Skew        time.Duration // put up with in exp, nbf and iat
-	MaxLifetime time.Duration // 0: no cap on how far exp may lie ahead
+	MaxLifetime time.Duration // 0: no cap on how far exp may lie ahead, and behind iat
 	Now         func() time.Time
 }
 
@@ -39,7 +41,11 @@ type Verifier struct {
 // Token is what a good token says.
 type Token struct {
 	Subject string
+	Issued  time.Time
 	Expires time.Time
+	// Credential is the claim of that name, if it is a text: what the issuer gave the
+	// token for, such as one of an account's secrets.
+	Credential string
 }
 
 // NewVerifier checks the configuration: without an issuer and an audience any
@@ -111,10 +117,16 @@ func (v *Verifier) Verify(ctx context.Context, token string) (Token, error) {
 	if err != nil || exp == nil {
 		return Token{}, errors.New("token has no usable expiry")
 	}
-	if m := v.cfg.MaxLifetime; m > 0 && exp.Time.After(v.cfg.Now().Add(m+v.cfg.Skew)) {
+	iat, err := claims.GetIssuedAt()
+	if err != nil || iat == nil { // nothing to hold a revocation against
+		return Token{}, errors.New("token does not say when it was issued")
+	}
+	// From iat too: a token that outlived its revocation would come to life again.
+	if m := v.cfg.MaxLifetime; m > 0 && (exp.Time.After(v.cfg.Now().Add(m+v.cfg.Skew)) || exp.Time.After(iat.Time.Add(m))) {
 		return Token{}, errors.New("token lives longer than allowed")
 	}
-	return Token{Subject: sub, Expires: exp.Time}, nil
+	credential, _ := claims[tenants.CredentialClaim].(string)
+	return Token{Subject: sub, Issued: iat.Time, Expires: exp.Time, Credential: credential}, nil
 }
 
 func tokenType(s string) bool {

@@ -12,9 +12,9 @@ import (
 
 // ForListener builds the login of one SASL listener from the broker's settings.
 // Close the Server in the end: it reads the issuer's keys in the background.
-func ForListener(b *config.Broker, listener string, log *slog.Logger) (*Server, error) {
+func ForListener(b *config.Broker, listener string, revoked *Revocations, log *slog.Logger) (*Server, error) {
 	s := b.SASL(listener)
-	cfg := ServerConfig{Mechanisms: s.Mechanisms, MaxReauth: s.MaxReauth, Logger: log}
+	cfg := ServerConfig{Mechanisms: s.Mechanisms, MaxReauth: s.MaxReauth, Revoked: revoked, Logger: log}
 	if slices.Contains(s.Mechanisms, Plain) {
 		j, err := plainEntry(s.JAAS)
 		if err != nil {

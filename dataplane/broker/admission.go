@@ -91,11 +91,12 @@ func (b *Broker) exempt(r *listener.Request) bool {
 }
 
 func (b *Broker) startLogins() error {
+	b.setRevocations(b.now())
 	for _, e := range b.cfg.Listeners {
 		if !e.SASL() {
 			continue
 		}
-		s, err := auth.ForListener(b.cfg, e.Name, b.log)
+		s, err := auth.ForListener(b.cfg, e.Name, &b.revoked, b.log)
 		if err != nil {
 			return err
 		}
@@ -103,6 +104,28 @@ func (b *Broker) startLogins() error {
 		b.onStop("logins of "+e.Name, func(context.Context) error { s.Close(); return nil })
 	}
 	return nil
+}
+
+// setRevocations has no login stand that rests on a token which was issued too early,
+// and cuts the connections that do (penstock.auth.not.before).
+func (b *Broker) setRevocations(cfg *config.Broker) {
+	longest := cfg.OAuthMaxTokenLifetime
+	for _, e := range cfg.Listeners {
+		longest = max(longest, cfg.OAuthMaxTokenLifetime+cfg.SASL(e.Name).OAuth.ClockSkew)
+	}
+	b.revoked.Set(cfg.NotBefore, longest, time.Now())
+	cut := 0
+	for _, l := range b.listeners {
+		l.Conns(func(c *listener.Conn) {
+			if s, ok := c.Auth().(*auth.Session); ok && s.Revoked() {
+				c.Close("its token has been revoked")
+				cut++
+			}
+		})
+	}
+	if cut > 0 {
+		b.log.Info("connections were cut, their tokens are revoked", "connections", cut)
+	}
 }
 
 // connectionLimits are the configured ones, but never more than the process has

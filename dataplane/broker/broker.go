@@ -69,6 +69,7 @@ type Broker struct {
 	quotas      *admission.Quotas
 	acls        *auth.Authorizer
 	logins      map[string]*auth.Server // by listener
+	revoked     auth.Revocations
 	verifier    *txnverify.Verifier
 	features    features
 	handler     *handler.Handler

@@ -47,6 +47,7 @@ func (b *Broker) settingsChanged(ctx context.Context) error {
 	}
 	now := b.now()
 	b.log.Info("settings have changed", "settings", strings.Join(changed, ","))
+	b.setRevocations(now)
 	b.connections.SetLimits(connectionLimits(now, openFiles()))
 	b.topics.renew()
 	b.partitions.UpdateTopicConfigs()

@@ -142,6 +142,7 @@ type Broker struct {
 	OAuthJWKSCacheFile    string
 	OAuthAlgorithms       []string
 	OAuthMaxTokenLifetime time.Duration
+	NotBefore             map[string]time.Time // see ParseNotBefore
 
 	// Usage.
 	UsageEnable            bool
@@ -382,6 +383,7 @@ func (b *Broker) fill(r *reader) {
 	b.OAuthJWKSCacheFile = r.text("penstock.oauth.jwks.cache.file")
 	b.OAuthAlgorithms = r.list("penstock.oauth.algorithms")
 	b.OAuthMaxTokenLifetime = r.unit("penstock.auth.token.max.lifetime.seconds", time.Second)
+	b.NotBefore, _ = ParseNotBefore(r.text("penstock.auth.not.before")) // checked when it was read
 
 	b.LogOpenFiles = r.int("penstock.log.open.files.max")
 	b.MetricsEndpoint = r.text("penstock.telemetry.metrics.endpoint")

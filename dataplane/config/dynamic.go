@@ -41,6 +41,12 @@ func (b *Broker) WithDynamic(perBroker, cluster map[string]string) (*Broker, []e
 	l := layers{static: b.layers.static}
 	var errs, more []error
 	l.perBroker, l.othersOwn, errs = sift(perBroker, b.layers.perBroker)
+	for name := range l.perBroker {
+		if dynamicKey(name).clusterWide {
+			delete(l.perBroker, name)
+			errs = append(errs, fmt.Errorf("%s is for all brokers only: ignored for this one", name))
+		}
+	}
 	l.cluster, l.othersAll, more = sift(cluster, b.layers.cluster)
 	errs = append(errs, more...)
 	n, err := build(l)
@@ -157,6 +163,12 @@ func (b *Broker) alterBroker(current, base map[string]string, ops []Op, all bool
 		if k == nil {
 			if !foreign(name) {
 				faults = append(faults, clip(name)+" cannot be changed while the broker runs")
+			}
+			continue
+		}
+		if k.clusterWide && !all {
+			if _, set := out[name]; set {
+				faults = append(faults, name+" can be set for all brokers only")
 			}
 			continue
 		}

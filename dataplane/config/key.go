@@ -36,8 +36,10 @@ type key struct {
 	null    bool // no default: the value is absent unless set
 	check   func(string) error
 	dynamic bool // may be changed while the broker runs
-	doc     string
-	syn     []string // topic keys: the broker's keys that it falls back to, in order
+	// clusterWide: not for one broker alone, where it would hide what is set for all
+	clusterWide bool
+	doc         string
+	syn         []string // topic keys: the broker's keys that it falls back to, in order
 }
 
 func (k *key) sensitive() bool { return k.typ == kmsg.ConfigTypePassword }

@@ -1,7 +1,10 @@
 package controller
 
 import (
+	"context"
+	"errors"
 	"fmt"
+	"sync/atomic"
 	"testing"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
@@ -67,4 +70,103 @@ func TestDeletionSurvivesTheControllersDeathAtEachStep(t *testing.T) {
 	if steps < 8 {
 		t.Errorf("only %d steps", steps)
 	}
+}
+
+// TestDeletionSurvivesABrokersDeathAtEachRequest kills a broker that leads one partition and
+// follows in the other at the first request to it after the mark, at the second, and so on,
+// each time once before it has carried it out and once before its answer. When it is back
+// the topic goes, with what it had and all that the controller knew of it.
+func TestDeletionSurvivesABrokersDeathAtEachRequest(t *testing.T) {
+	t.Parallel()
+	for k := int64(1); ; k++ {
+		for _, carriedOut := range []bool{false, true} {
+			if !deletionWithoutABroker(t, k, carriedOut) {
+				if k < 3 {
+					t.Fatalf("only %d requests", k-1)
+				}
+				return
+			}
+		}
+	}
+}
+
+// deletionWithoutABroker says whether there was a kth request.
+func deletionWithoutABroker(t *testing.T, k int64, carriedOut bool) bool {
+	what := fmt.Sprintf("request %d, carried out: %v", k, carriedOut)
+	c := newCluster(t, 1, 2)
+	victim := c.brokers[2]
+	var armed atomic.Bool
+	var seen atomic.Int64
+	hit := make(chan struct{})
+	victim.gate = func(ctx context.Context, req kmsg.Request) error {
+		if !armed.Load() || seen.Add(1) != k {
+			return nil
+		}
+		if carriedOut {
+			if _, err := victim.Do(ctx, req); err != nil {
+				return err
+			}
+		}
+		c.locked(func() { victim.down = true })
+		close(hit)
+		return errors.New("killed")
+	}
+	ctl := c.start(9).control().ctl
+	c.awaitController(9)
+	c.create(ctl, "t", []int32{1, 2}, []int32{2, 1})
+	old, err := c.zk.Topic(c.ctx, "t")
+	must(t, err)
+	// One replica lies in a log folder that has failed, of which the controller keeps a note.
+	must(t, ctl.call(c.ctx, func(tm *term) error {
+		tm.st.offline[1] = map[topicPart]bool{part("t", 0): true}
+		return nil
+	}))
+	armed.Store(true)
+	must(t, c.zk.Create(c.ctx, coordination.DeleteTopicsPath+"/t", nil))
+	listed := func() bool {
+		st, err := c.zk.Exists(c.ctx, coordination.TopicPath("t"))
+		return err != nil || st != nil
+	}
+	reached := false
+	c.free(what+": killed, or through", func() bool {
+		select {
+		case <-hit:
+			reached = true
+		default:
+		}
+		return reached || !listed()
+	})
+	if reached {
+		victim.kill()
+		c.await(what+": the controller missing it", func() bool { return !c.brokers[1].cache.Image().Alive(2) })
+		// Whoever asked for the deletion is not kept waiting, and the topic is not forgotten.
+		must(t, ctl.AwaitDeleted(c.ctx, "t"))
+		if !listed() {
+			t.Fatalf("%s: the topic is forgotten while a broker may have it", what)
+		}
+		c.start(2)
+		c.free(what+": gone when it is back", func() bool { return !listed() })
+	}
+	for _, p := range []string{coordination.TopicPath("t"), "/config/topics/t", coordination.DeleteTopicsPath + "/t"} {
+		if st, err := c.zk.Exists(c.ctx, p); err != nil || st != nil {
+			t.Fatalf("%s: %s is still there (%v)", what, p, err)
+		}
+	}
+	for _, id := range []int32{1, 2} {
+		c.await(fmt.Sprintf("%s: broker %d rid of it", what, id), func() bool {
+			f := c.brokers[id]
+			return f.deleted[part("t", 0)] > 0 && f.deleted[part("t", 1)] > 0 && f.cache.Image().Topic("t") == nil
+		})
+	}
+	must(t, ctl.call(c.ctx, func(tm *term) error {
+		if len(tm.st.topics) > 0 || len(tm.st.names) > 0 || len(tm.st.offline[1])+len(tm.st.offline[2]) > 0 || len(tm.st.strays[1])+len(tm.st.strays[2]) > 0 {
+			t.Errorf("%s: the controller keeps %v, offline %v, strays %v", what, tm.st.topics, tm.st.offline, tm.st.strays)
+		}
+		return nil
+	}))
+	c.create(ctl, "t", []int32{2, 1})
+	if a, err := c.zk.Topic(c.ctx, "t"); err != nil || a.ID == old.ID {
+		t.Fatalf("%s: made anew it has the old id: %v", what, err)
+	}
+	return reached
 }

@@ -262,25 +262,32 @@ func (t *term) takeNotifications(path string) ([][]byte, error) {
 }
 
 // isrNotified reads anew the partitions whose ISR a broker has written by
-// itself, as brokers from before AlterPartition do.
+// itself, as those with an inter.broker.protocol.version below 2.7 do (before
+// KIP-497). What a note names and is not there is left alone: notes are written by
+// anybody, and must not cost the cluster its controller.
 func (t *term) isrNotified() error {
 	notes, err := t.takeNotifications(coordination.ISRChangesPath)
 	if err != nil {
 		return err
 	}
-	b := t.newBatch()
+	named := map[topicPart]bool{}
 	for _, data := range notes {
 		for _, tp := range partitionsOf(data) {
 			if p := t.st.partition(tp); p != nil && p.known {
-				s, err := t.c.cfg.ZK.PartitionState(t.ctx, tp)
-				if err != nil {
-					return err
-				}
-				p.state = s
-				b.meta[tp] = true
-				t.progress(p)
+				named[tp] = true
 			}
 		}
+	}
+	states, err := t.c.cfg.ZK.PartitionStates(t.ctx, sortedTPs(named))
+	if err != nil {
+		return err
+	}
+	b := t.newBatch()
+	for _, tp := range sortedTPs(states) {
+		p := t.st.partition(tp)
+		p.state = states[tp]
+		b.meta[tp] = true
+		t.progress(p)
 	}
 	b.send()
 	return nil

@@ -2,6 +2,7 @@ package controller
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"sync/atomic"
 	"testing"
@@ -272,4 +273,62 @@ func TestSomebodyElsesWriteIsReadAndDecidedAnew(t *testing.T) {
 	// An operator asks for the preferred leader, which it has already.
 	must(t, c.zk.Create(c.ctx, coordination.PreferredPath, []byte(`{"version":1,"partitions":[{"topic":"t","partition":0}]}`)))
 	c.await("carried out", func() bool { st, err := c.zk.Exists(c.ctx, coordination.PreferredPath); return err == nil && st == nil })
+}
+
+// Brokers with an inter.broker.protocol.version below 2.7 write the states of the partitions
+// that they lead themselves, both ways, and tell so in znodes of this form.
+func TestNotesOfOldBrokersAreReadAndRemoved(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t, 1, 2, 3)
+	ctl := c.start(9).control().ctl
+	c.awaitController(9)
+	c.create(ctl, "t", []int32{1, 2, 3}, []int32{2, 3, 1}, []int32{3, 1, 2})
+	term := ctl.Epoch()
+	write := func(p int32, isr ...int32) {
+		t.Helper()
+		s := c.state("t", p)
+		s.ISR = isr
+		_, err := c.zk.Set(c.ctx, coordination.StatePath(part("t", p)), coordination.EncodeState(s), s.Version)
+		must(t, err)
+	}
+	note := func(data string) {
+		t.Helper()
+		_, err := c.zk.CreateSequential(c.ctx, coordination.ISRChangesPath+"/isr_change_", []byte(data))
+		must(t, err)
+	}
+	known := func(what string, p int32, isr ...int32) {
+		t.Helper()
+		for _, id := range []int32{1, 2, 3} {
+			c.await(fmt.Sprintf("%s, broker %d", what, id), func() bool { return slices.Equal(c.brokers[id].cache.Image().Partition("t", p).ISR, isr) })
+		}
+		c.free(what+": the notes being removed", func() bool {
+			left, err := c.zk.Children(c.ctx, coordination.ISRChangesPath)
+			return err == nil && len(left) == 0
+		})
+	}
+	write(0, 1)
+	write(1, 2, 3)
+	note(`{"version":1,"partitions":[{"topic":"t","partition":0},{"topic":"t","partition":1}]}`)
+	known("two shrunk, in one note", 0, 1)
+	known("two shrunk, in one note", 1, 2, 3)
+	write(0, 1, 3)
+	note(`{"version":1,"partitions":[{"topic":"t","partition":0}]}`)
+	known("grown", 0, 1, 3)
+
+	// What makes no sense is removed and costs nobody anything.
+	must(t, c.zk.Delete(c.ctx, coordination.StatePath(part("t", 2)), -1))
+	write(1, 2)
+	for _, data := range []string{"", "rubbish", `{"version":1}`, `{"version":1,"partitions":[{"topic":"no","partition":0},{"topic":"t","partition":7},{"topic":"t","partition":2},{"topic":"t","partition":1}]}`} {
+		note(data)
+	}
+	known("beside what is not there", 1, 2)
+	if ctl.Epoch() != term {
+		t.Errorf("the controller of epoch %d began anew as %d", term, ctl.Epoch())
+	}
+	// The members that old brokers left out do not lead.
+	c.brokers[1].kill()
+	c.await("led by who was in sync", func() bool {
+		p := c.brokers[2].cache.Image().Partition("t", 0)
+		return p.Leader == 3
+	})
 }

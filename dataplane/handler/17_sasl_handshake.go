@@ -33,7 +33,7 @@ func (h *Handler) saslHandshake(r *listener.Request) {
 
 // login is the connection's authentication, nil on listeners without one.
 func (h *Handler) login(c *listener.Conn) *auth.Session {
-	if s, ok := c.Auth.(*auth.Session); ok {
+	if s, ok := c.Auth().(*auth.Session); ok {
 		return s
 	}
 	if h.SASL == nil {
@@ -44,6 +44,6 @@ func (h *Handler) login(c *listener.Conn) *auth.Session {
 		return nil
 	}
 	s := server.NewSession()
-	c.Auth = s
+	c.SetAuth(s)
 	return s
 }

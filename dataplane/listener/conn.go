@@ -16,10 +16,7 @@ const Anonymous = "User:ANONYMOUS"
 // Conn is one connection of a client or broker.
 type Conn struct {
 	// ID counts the connections of the process.
-	ID uint64
-	// Auth is the authentication's state; only handlers use it.
-	Auth any
-
+	ID     uint64
 	l      *Listener
 	start  time.Time
 	nc     net.Conn
@@ -27,6 +24,7 @@ type Conn struct {
 	ctx    context.Context // ends with the connection
 	cancel context.CancelFunc
 
+	auth      atomic.Value // see SetAuth
 	principal atomic.Pointer[string]
 	expiry    atomic.Int64 // Unix nanoseconds; 0 is never
 	muteUntil atomic.Int64 // Unix nanoseconds; no frame is read before (KIP-219)
@@ -96,6 +94,12 @@ func (c *Conn) LocalAddr() net.Addr { return c.nc.LocalAddr() }
 
 // SASL reports whether the listener demands a login.
 func (c *Conn) SASL() bool { return c.l.cfg.SASL }
+
+// SetAuth keeps the login's state, which is the handlers' own. All must be of one type.
+func (c *Conn) SetAuth(v any) { c.auth.Store(v) }
+
+// Auth is what SetAuth was given last, nil before; from any goroutine.
+func (c *Conn) Auth() any { return c.auth.Load() }
 
 // Principal is who is logged in, Anonymous before and without a login.
 func (c *Conn) Principal() string {

@@ -183,6 +183,7 @@ type Client struct {
 	TenantID  string // empty for operators
 	ClusterID string // of a service account
 	Role      string // operator, admin, viewer; empty for service accounts
+	SecretID  string // of the secret that was shown; empty for operators
 }
 
 // Authenticate checks a client's secret, whatever its kind and tenant; tx is a
@@ -203,12 +204,11 @@ func Authenticate(ctx context.Context, tx pgx.Tx, clientID, secret string) (*Cli
 	}
 	type candidate struct {
 		Client
-		hash     []byte
-		secretID string
+		hash []byte
 	}
 	found, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (candidate, error) {
 		c := candidate{Client: Client{ID: clientID}}
-		return c, row.Scan(&c.Kind, &c.TenantID, &c.ClusterID, &c.Role, &c.hash, &c.secretID)
+		return c, row.Scan(&c.Kind, &c.TenantID, &c.ClusterID, &c.Role, &c.hash, &c.SecretID)
 	})
 	if err != nil {
 		return nil, err
@@ -220,7 +220,7 @@ func Authenticate(ctx context.Context, tx pgx.Tx, clientID, secret string) (*Cli
 		}
 		// To the minute is fine enough, and spares a write a token.
 		sql, args := `UPDATE secrets SET last_used_at = now() WHERE tenant_id = $1 AND id = $2
-			AND (last_used_at IS NULL OR last_used_at < now() - interval '1 minute')`, []any{c.TenantID, c.secretID}
+			AND (last_used_at IS NULL OR last_used_at < now() - interval '1 minute')`, []any{c.TenantID, c.SecretID}
 		if c.Kind == KindOperator {
 			sql, args = `UPDATE operators SET last_used_at = now() WHERE id = $1
 				AND (last_used_at IS NULL OR last_used_at < now() - interval '1 minute')`, []any{clientID}

@@ -8,6 +8,7 @@ func TestService(t *testing.T) {
 	t.Run("once", testOnce)
 	t.Run("contract", testContract)
 	t.Run("alone", testAlone)
+	t.Run("revocation", testRevocation)
 	t.Run("kills", testKills)
 	t.Run("hostile", testHostile)
 	t.Run("killed", testKilled)
