@@ -52,7 +52,7 @@ func TestCheckerBites(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			o := Options{Schedule: test.schedule, Brokers: 3, Rate: 100, Topics: []Topic{test.topic}, Config: test.config, History: io.Discard, Heal: time.Minute}
 			if test.finds == "not healed" {
-				o.Heal = 10 * time.Second
+				o.Heal = 30 * time.Second // far more than the same cluster takes without the bug
 			}
 			if test.planted != "" {
 				o.Binary = nemesis.WithBugs(t)

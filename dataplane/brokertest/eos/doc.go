@@ -20,7 +20,8 @@
 // transactions of one member or the group of one stage; internal topics are reassigned
 // like the others. Members are killed from outside, die in the midst of their own
 // requests, leave and join, are stopped for longer than their session lasts, and come
-// back while another has their place.
+// back while another has their place. Schedules made by hand may kill a member when its
+// offsets are stored, before it asks for a commit.
 //
 // # The checks
 //

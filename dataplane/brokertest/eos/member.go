@@ -46,9 +46,11 @@ func MemberMain() int {
 		fmt.Fprintln(os.Stderr, err)
 		return 2
 	}
+	doomed := make(chan os.Signal, 1)
+	signal.Notify(doomed, doom)
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
-	m := &member{job: j, report: json.NewEncoder(os.NewFile(3, "report"))}
+	m := &member{job: j, doomed: doomed, report: json.NewEncoder(os.NewFile(3, "report"))}
 	if err := m.run(ctx); err != nil {
 		fmt.Fprintf(os.Stderr, "%s %s ends: %v\n", time.Now().Format("15:04:05.000"), j.Name, err)
 		return 1
@@ -59,6 +61,7 @@ func MemberMain() int {
 type member struct {
 	job
 	report *json.Encoder
+	doomed <-chan os.Signal
 	s      *kgo.GroupTransactSession
 	n      int // transactions
 }
@@ -85,7 +88,7 @@ func (m *member) open() error {
 		kgo.ConsumerGroup(m.Group), kgo.ConsumeTopics(m.From), kgo.FetchIsolationLevel(kgo.ReadCommitted()),
 		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()), kgo.FetchMaxWait(200 * time.Millisecond),
 		kgo.SessionTimeout(sessionTimeout), kgo.HeartbeatInterval(300 * time.Millisecond), kgo.RebalanceTimeout(6 * time.Second),
-		kgo.WithHooks(deaths(m.Die)),
+		kgo.WithHooks(deaths{m.Die, m.doomed}),
 		kgo.WithLogger(kgo.BasicLogger(os.Stderr, kgo.LogLevel(m.LogLevel), func() string { return time.Now().Format("15:04:05.000 ") + m.Name + " " })),
 	}
 	if m.First {
@@ -118,18 +121,30 @@ func (m *member) run(ctx context.Context) error {
 	}
 }
 
+// doom is the signal to die when the next offsets of a transaction are answered for:
+// they are stored, and nobody has asked for their commit.
+const doom = syscall.SIGUSR1
+
 // deaths kill the process as soon as a request of a transaction is written, or its
 // answer is there: between the steps that the coordinators take, where a signal from
 // outside seldom comes.
-type deaths float64
+type deaths struct {
+	chance float64
+	doomed <-chan os.Signal
+}
 
 func (d deaths) strike(key int16) {
 	switch kmsg.Key(key) {
 	case kmsg.Produce, kmsg.InitProducerID, kmsg.AddPartitionsToTxn, kmsg.AddOffsetsToTxn, kmsg.TxnOffsetCommit, kmsg.EndTxn:
-		if rand.Float64() < float64(d) {
-			_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
+		if rand.Float64() < d.chance {
+			die()
 		}
 	}
+}
+
+func die() {
+	_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
+	select {} // until the signal is here nothing more is sent
 }
 
 // OnBrokerWrite is called when a request is in the socket.
@@ -138,8 +153,16 @@ func (d deaths) OnBrokerWrite(_ kgo.BrokerMetadata, key int16, _ int, _, _ time.
 }
 
 // OnBrokerRead is called when an answer is read.
-func (d deaths) OnBrokerRead(_ kgo.BrokerMetadata, key int16, _ int, _, _ time.Duration, _ error) {
+func (d deaths) OnBrokerRead(_ kgo.BrokerMetadata, key int16, _ int, _, _ time.Duration, err error) {
 	d.strike(key)
+	if err != nil || kmsg.Key(key) != kmsg.TxnOffsetCommit {
+		return
+	}
+	select {
+	case <-d.doomed:
+		die()
+	default:
+	}
 }
 
 // pass passes records on in one transaction. It knows no context: who ends one halfway

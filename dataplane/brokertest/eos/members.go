@@ -213,6 +213,8 @@ func (ms *members) Do(s nemesis.Step) (undo func(), err error) {
 		_ = l.cmd.Process.Signal(syscall.SIGSTOP)
 		ms.h.Count(func(c *Counts) { c.Pauses++ })
 		return func() { _ = l.cmd.Process.Signal(syscall.SIGCONT) }, nil
+	case nemesis.KillInTxn:
+		return nil, l.cmd.Process.Signal(doom) // its death is counted with those in the midst of a request
 	case nemesis.Replace:
 		_ = l.cmd.Process.Signal(syscall.SIGSTOP)
 		l.zombie = true

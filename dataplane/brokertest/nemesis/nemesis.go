@@ -333,7 +333,7 @@ func (n *Nemesis) do(s Step) error {
 		})
 	case Grow, Create, Reassign, Elect:
 		return n.change(s)
-	case KillMember, PauseMember, Replace, Leave, Join:
+	case KillMember, PauseMember, Replace, KillInTxn, Leave, Join:
 		if n.members() == 0 {
 			return errors.New("there are no members")
 		}

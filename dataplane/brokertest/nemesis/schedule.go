@@ -37,6 +37,7 @@ const (
 	KillMember  Fault = "kill-member"  // kill -9 of A, started again
 	PauseMember Fault = "pause-member" // SIGSTOP of A, which comes back
 	Replace     Fault = "replace"      // SIGSTOP of A, another takes its place at once, and then A comes back
+	KillInTxn   Fault = "kill-in-txn"  // kill -9 of A when the next offsets that it commits in a transaction are answered for, started again
 	Leave       Fault = "leave"        // A ends in order, and is started again
 	Join        Fault = "join"         // one more member
 )
