@@ -110,7 +110,17 @@ func FuzzDecodeZnodes(f *testing.F) {
 	f.Add([]byte(`{"version":5,"host":null,"port":-1,"endpoints":["A://[::1]:9"]}`))
 	f.Add([]byte(`{"removing_replicas":{},"partitions":{"0":[1,2]},"topic_id":"rmcl5O2ISTukjkw0Ix2vVA","version":3}`))
 	f.Add([]byte(`{"controller_epoch":7,"leader":1,"version":1,"leader_epoch":4,"isr":[1,2]}`))
+	f.Add([]byte(`{"version":1,"brokers":{"2":{},"10":{"transaction.version":{"min_version":0,"max_version":2}}}}`))
 	f.Fuzz(func(t *testing.T, data []byte) {
+		if of, err := decodeFeatures(data); err == nil {
+			again, err := encodeFeatures(of)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if back, err := decodeFeatures(again); err != nil || len(back) != len(of) {
+				t.Fatalf("%v became %v, %v", of, back, err)
+			}
+		}
 		if b, err := decodeBroker(1, data); err == nil {
 			if _, err := encodeBroker(b, time.Now()); err != nil {
 				t.Fatal(err)
