@@ -35,6 +35,7 @@ import (
 type Broker struct {
 	cfg      *config.Broker // as it was at the start; what can change is read from now
 	settings settings
+	ofGroups groupSettings
 	log      *slog.Logger
 	logLevel *slog.LevelVar
 

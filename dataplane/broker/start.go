@@ -313,6 +313,7 @@ func (b *Broker) startGroups(context.Context) error {
 		MaxOffsetMetadataSize: b.cfg.OffsetMetadataMaxBytes,
 		OffsetsRetention:      b.cfg.OffsetsRetention, OffsetsCheckInterval: b.cfg.OffsetsRetentionCheck, Logger: b.log,
 		Topics: b.groupTopics, ConsumerProtocol: b.cfg.ConsumerGroups,
+		Settings:               b.ofGroups.get,
 		ConsumerSessionTimeout: b.cfg.ConsumerGroupSession, ConsumerHeartbeatInterval: b.cfg.ConsumerGroupHeartbeat,
 		ConsumerMaxSize: b.cfg.ConsumerGroupMaxSize, ConsumerAssignors: b.cfg.ConsumerGroupAssignors,
 		ConsumerAssignmentInterval: b.cfg.ConsumerGroupAssignment, ConsumerRegexRefresh: b.cfg.ConsumerGroupRegexRefresh,
@@ -436,7 +437,7 @@ func (b *Broker) boundTo(name string) (int32, bool) {
 	return int32(n), err == nil
 }
 
-// watch follows what others change: configurations of topics and brokers, and quotas.
+// watch follows what others change: configurations of topics, groups and brokers, and quotas.
 // ACLs are followed since startAdmission.
 func (b *Broker) watch(ctx context.Context) error {
 	l, err := b.zk.ListenConfigChanges(ctx, b.configChanged)
@@ -446,23 +447,26 @@ func (b *Broker) watch(ctx context.Context) error {
 	b.onStop("config changes", func(context.Context) error { l.Close(); return nil })
 	// What was changed between the first reading and the listening has no
 	// notification that is sure to be seen.
-	return errors.Join(b.settingsChanged(ctx), b.loadQuotas(ctx), b.followFeatures(ctx))
+	return errors.Join(b.settingsChanged(ctx), b.loadQuotas(ctx), b.loadGroupSettings(ctx), b.followFeatures(ctx))
 }
 
 func (b *Broker) configChanged(entity string) error {
 	topic, isTopic := strings.CutPrefix(entity, "topics/")
+	groupName, isGroup := strings.CutPrefix(entity, groupEntities)
 	switch {
 	case entity == "": // anything
 		b.topics.forgetAll()
 		b.partitions.UpdateTopicConfigs()
 		b.controller.ElectAgain("")
-		return errors.Join(b.settingsChanged(b.ctx), b.loadQuotas(b.ctx))
+		return errors.Join(b.settingsChanged(b.ctx), b.loadQuotas(b.ctx), b.loadGroupSettings(b.ctx))
 	case isTopic:
 		b.topics.forget(topic)
 		b.partitions.UpdateTopicConfig(topic)
 		b.controller.ElectAgain(topic)
 	case entity == "brokers/"+strconv.Itoa(int(b.cfg.ID)), entity == "brokers/"+coordination.DefaultEntity:
 		return b.settingsChanged(b.ctx)
+	case isGroup:
+		return b.groupSettingsChanged(groupName)
 	case strings.HasPrefix(entity, "users/"), strings.HasPrefix(entity, "clients/"), strings.HasPrefix(entity, "ips/"):
 		values, err := b.zk.Config(b.ctx, entity)
 		if err == nil {

@@ -208,7 +208,7 @@ func (g *group) handleBeat(fx *effects, b *beat) *refusal {
 
 	resp := kmsg.NewPtrConsumerGroupHeartbeatResponse()
 	resp.MemberID, resp.MemberEpoch = &n.id, n.epoch
-	resp.HeartbeatIntervalMillis = int32(g.c.cfg.ConsumerHeartbeatInterval.Milliseconds())
+	resp.HeartbeatIntervalMillis = int32(g.settings().HeartbeatInterval.Milliseconds())
 	// One that says that it has other partitions may have lost the answer that told it.
 	if b.full() || old == nil || !n.has.samePartitions(was.has) || b.owned != nil && !b.owned.Equal(n.has.partitions()) {
 		resp.Assignment = assignmentOf(n.has)

@@ -87,6 +87,9 @@ type Store interface {
 	// ChangeTopicConfig replaces them by what change makes of them. It may ask
 	// more than once, when others change them at the same time.
 	ChangeTopicConfig(ctx context.Context, topic string, change Change) error
+	// GroupConfig and ChangeGroupConfig do the same for a consumer group.
+	GroupConfig(ctx context.Context, group string) (map[string]string, error)
+	ChangeGroupConfig(ctx context.Context, group string, change Change) error
 	// BrokerConfig and ChangeBrokerConfig do the same for the dynamic settings of a
 	// broker, named by its id, or of all (DefaultEntity).
 	BrokerConfig(ctx context.Context, broker string) (map[string]string, error)
