@@ -39,6 +39,8 @@ type Broker struct {
 	log      *slog.Logger
 	logLevel *slog.LevelVar
 
+	stopVerifier func()
+
 	ctx    context.Context // ends when the stop begins to take things down
 	cancel context.CancelFunc
 	stops  []stopStep

@@ -365,7 +365,6 @@ func (b *Broker) describeNewTopic(_ string, overrides map[string]string) []kmsg.
 }
 
 func (b *Broker) serve(context.Context) error {
-	stopVerifier := b.startVerifier()
 	d := handler.Deps{
 		BrokerID: b.cfg.ID, Broker: b.now, Partitions: b.partitions, Metadata: b.metadata, Groups: b.groups, Transactions: b.txns,
 		Sessions:   fetchsession.New(fetchsession.Config{Slots: b.cfg.MaxIncrementalFetchSessions}),
@@ -391,7 +390,7 @@ func (b *Broker) serve(context.Context) error {
 		return errors.Join(errs...)
 	})
 	// First what connections wait for.
-	b.onStop("verification of transactions", func(context.Context) error { stopVerifier(); return nil })
+	b.onStop("verification of transactions", func(context.Context) error { b.stopVerifier(); return nil })
 	return nil
 }
 

@@ -45,6 +45,9 @@ func New(cfg Config, log coordinator.Log, timers Timers) *Coordinator {
 // more than once.
 func (c *Coordinator) Close() { c.shards.Close() }
 
+// LoadStats says how the loading of partitions has gone, see coordinator.Partitions.Stats.
+func (c *Coordinator) LoadStats() coordinator.LoadStats { return c.shards.Stats() }
+
 // PartitionOf is the partition of __consumer_offsets that keeps the group; -1
 // while the topic does not exist.
 func (c *Coordinator) PartitionOf(group string) int32 { return c.shards.Of(group) }

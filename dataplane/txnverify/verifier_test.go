@@ -309,6 +309,12 @@ func TestCoordinatorOutOfReach(t *testing.T) {
 		if d := time.Since(began); d != 30*time.Second {
 			t.Errorf("given up after %v", d)
 		}
+		if got := w.v.Stats(); got != (Stats{Requests: 3, Partitions: 3, Failures: 3, Time: 30 * time.Second, Longest: 30 * time.Second}) {
+			t.Errorf("%+v", got)
+		}
+		if got := w.v.Stats().Longest; got != 0 {
+			t.Errorf("longest since just now: %v", got)
+		}
 	})
 }
 
