@@ -50,8 +50,8 @@ func (b *Broker) startMetrics(context.Context) error {
 	return errors.Join(in.err, b.cleanerMetrics(r.Meter()), b.transactionMetrics(r.Meter()), b.coordinatorMetrics(r.Meter()))
 }
 
-// coordinatorMetrics defines what the broker says of the partitions that its coordinators
-// load. Time through loads is Kafka's partition-load-time-avg, longest its -max.
+// coordinatorMetrics defines what the broker says of the memory of groups and of the
+// partitions that its coordinators load. Time through loads is Kafka's partition-load-time-avg, longest its -max.
 func (b *Broker) coordinatorMetrics(m metric.Meter) error {
 	in := &instruments{meter: m}
 	loads := in.counter("penstock.coordinator.loads", "{partition}", "Partitions loaded.")
@@ -60,7 +60,12 @@ func (b *Broker) coordinatorMetrics(m metric.Meter) error {
 	seconds := in.seconds("penstock.coordinator.load.time", "Time that the loads have taken, all together.")
 	longest := in.fraction("penstock.coordinator.load.longest", "s", "Longest load since the last report.")
 	loading := in.gauge("penstock.coordinator.loading", "{partition}", "Partitions that are being loaded, whose groups or transactions wait.")
+	held := in.gauge("penstock.group.memory", "By", "Memory that groups hold, by estimate (penstock.group.memory.max.bytes).")
+	refused := in.counter("penstock.group.memory.refused", "{refusal}", "New groups, members and offsets, and growth of old ones, refused for want of memory.")
 	in.read(func(_ context.Context, o metric.Observer) error {
+		h, n := b.groups.MemoryStats()
+		o.ObserveInt64(held, h)
+		o.ObserveInt64(refused, n)
 		for name, s := range map[string]coordinator.LoadStats{"group": b.groups.LoadStats(), "transaction": b.txns.LoadStats()} {
 			of := metric.WithAttributes(attribute.String("coordinator", name))
 			o.ObserveInt64(loads, s.Loaded, of)
@@ -71,7 +76,7 @@ func (b *Broker) coordinatorMetrics(m metric.Meter) error {
 			o.ObserveInt64(loading, s.Loading, of)
 		}
 		return nil
-	}, loads, failures, records, seconds, longest, loading)
+	}, held, refused, loads, failures, records, seconds, longest, loading)
 	return in.err
 }
 

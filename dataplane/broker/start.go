@@ -310,7 +310,7 @@ func (b *Broker) startGroups(context.Context) error {
 	b.groups = group.New(group.Config{
 		MinSessionTimeout: b.cfg.GroupMinSession, MaxSessionTimeout: b.cfg.GroupMaxSession,
 		InitialRebalanceDelay: b.cfg.GroupInitialRebalanceDelay, MaxSize: b.cfg.GroupMaxSize,
-		MaxOffsetMetadataSize: b.cfg.OffsetMetadataMaxBytes,
+		MaxOffsetMetadataSize: b.cfg.OffsetMetadataMaxBytes, Memory: b.cfg.GroupMemory,
 		OffsetsRetention:      b.cfg.OffsetsRetention, OffsetsCheckInterval: b.cfg.OffsetsRetentionCheck, Logger: b.log,
 		Topics: b.groupTopics, ConsumerProtocol: b.cfg.ConsumerGroups,
 		Settings:               b.ofGroups.get,

@@ -174,6 +174,7 @@ var brokerKeys = []key{
 	{name: "super.users", typ: tString, def: "", doc: "Principals that may do everything, as User:name with semicolons between."},
 
 	{name: "penstock.auth.token.max.lifetime.seconds", typ: tInt, def: "86400", check: atLeast(1), doc: "Tokens whose expiry lies further ahead are refused, in s."},
+	{name: "penstock.group.memory.max.bytes", typ: tLong, def: "268435456", check: atLeast(0), doc: "Memory that all groups coordinated here hold together, by estimate, in bytes: members, assignments, committed offsets. New groups, members and offsets have three quarters of it. 0 is no bound."},
 	{name: "penstock.log.open.files.max", typ: tInt, def: "0", check: atLeast(0), doc: "Segment and index files that all logs together keep open; 0 is a fifth of the process's limit on open files, at most 16384."},
 	{name: "penstock.oauth.algorithms", typ: tList, def: "ES256", check: listOf("ES256", "RS256"), doc: "Signature algorithms that tokens may use."},
 	{name: "penstock.oauth.jwks.cache.file", typ: tString, def: "", doc: "File that keeps the issuer's keys for starts without the issuer; empty keeps none."},

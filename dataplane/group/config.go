@@ -27,6 +27,10 @@ type Config struct {
 	// MEMBER_ID_REQUIRED and not yet seen again. Default 10,000.
 	MaxPendingMembers int
 
+	// Memory bounds what all groups together hold in memory, by estimate, in bytes
+	// (penstock.group.memory.max.bytes). Zero means no bound.
+	Memory int64
+
 	// MaxOffsetMetadataSize bounds the text beside a committed offset, in bytes
 	// (offset.metadata.max.bytes, default 4096).
 	MaxOffsetMetadataSize int

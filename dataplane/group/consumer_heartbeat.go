@@ -167,6 +167,9 @@ func (g *group) handleBeat(fx *effects, b *beat) *refusal {
 	} else if n := g.c.cfg.ConsumerMaxSize; len(cg.members) >= n && cg.members[b.member] == nil {
 		return refuse(kerr.GroupMaxSizeReached, "The consumer group has reached its maximum capacity of %d members.", n)
 	}
+	if !g.hasRoomForBeat(b) {
+		return refuse(kerr.CoordinatorNotAvailable, "The groups of this broker hold as much memory as they may.")
+	}
 	if g.mustResolve(b) { // before anything is changed: it comes back
 		fx.call(func() { g.c.resolveLater(b) })
 		return nil

@@ -16,6 +16,8 @@ type Coordinator struct {
 	timers Timers
 	shards *coordinator.Partitions[*group]
 
+	memory budget
+
 	openMu sync.Mutex // may be taken while a group's mutex is held
 	open   map[int32]*openTransactions
 
@@ -28,6 +30,7 @@ type shard = coordinator.Shard[*group]
 // must be called.
 func New(cfg Config, log coordinator.Log, timers Timers) *Coordinator {
 	c := &Coordinator{cfg: cfg.withDefaults(), timers: timers, open: make(map[int32]*openTransactions), resolving: make(chan struct{}, 1)}
+	c.memory.limit = c.cfg.Memory
 	c.shards = coordinator.New(coordinator.Config[*group]{
 		What:      "groups",
 		Log:       log,
