@@ -50,7 +50,7 @@ func (x *producing) verifyTransaction(txnID string) {
 			ProducerID: p.ID, Epoch: p.Epoch, Sequence: b.BaseSequence(), Adds: add,
 		})
 		if e.Refused = err; err == nil && guard != 0 {
-			batches, at = append(batches, txnverify.Batch{TP: e.TP, Sequence: b.BaseSequence()}), append(at, i)
+			batches, at = append(batches, txnverify.Batch{TP: e.TP, Sequence: b.BaseSequence(), Guard: guard}), append(at, i)
 		}
 	}
 	if len(batches) == 0 {

@@ -110,20 +110,23 @@ func (v *Verifier) Close() {
 type Batch struct {
 	TP       protocol.TopicPartition
 	Sequence int32 // its first; recordbatch.NoSequence if it has none
+
+	// Guard is that of a verification which the caller has begun for it, 0 if none is.
+	Guard commitlog.Guard
 }
 
 // Verify is VerifyBatches for batches without a sequence, as coordinators write them.
 func (v *Verifier) Verify(txnID string, p coordinator.Producer, tps []protocol.TopicPartition, add bool, done func(errs []error)) {
 	batches := make([]Batch, len(tps))
 	for i, tp := range tps {
-		batches[i] = Batch{tp, recordbatch.NoSequence}
+		batches[i] = Batch{TP: tp, Sequence: recordbatch.NoSequence}
 	}
 	v.VerifyBatches(txnID, p, batches, add, done)
 }
 
 // VerifyBatches asks whether the producer's transaction has the partitions in it, or, with
 // add, has them added to it. What the logs know already is not asked. done is called exactly
-// once, on any goroutine, maybe before the return, with an error or nil for each batch; after
+// once, on any goroutine, maybe before the return (batches is not the caller's any more), with an error or nil for each batch; after
 // nil the batch may be appended, as long as no marker comes in between.
 //
 // Errors: those of an append to a partition that is not led here; the coordinator's, of which
@@ -162,10 +165,13 @@ func (a *asking) ask() {
 	a.guards = a.guards[:0]
 	still := a.open[:0]
 	for _, i := range a.open {
-		b := a.batches[i]
-		guard, err := a.v.cfg.Begin(b.TP, commitlog.VerificationRequest{
-			ProducerID: a.producer.ID, Epoch: a.producer.Epoch, Sequence: b.Sequence, Adds: a.add,
-		})
+		b := &a.batches[i]
+		guard, err := b.Guard, error(nil)
+		if b.Guard = 0; guard == 0 { // of an earlier question it is worth nothing
+			guard, err = a.v.cfg.Begin(b.TP, commitlog.VerificationRequest{
+				ProducerID: a.producer.ID, Epoch: a.producer.Epoch, Sequence: b.Sequence, Adds: a.add,
+			})
+		}
 		if a.errs[i] = err; err == nil && guard != 0 {
 			still, a.guards = append(still, i), append(a.guards, guard)
 		}
