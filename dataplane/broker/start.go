@@ -311,7 +311,7 @@ func (b *Broker) startGroups(context.Context) error {
 		MinSessionTimeout: b.cfg.GroupMinSession, MaxSessionTimeout: b.cfg.GroupMaxSession,
 		InitialRebalanceDelay: b.cfg.GroupInitialRebalanceDelay, MaxSize: b.cfg.GroupMaxSize,
 		MaxOffsetMetadataSize: b.cfg.OffsetMetadataMaxBytes, Memory: b.cfg.GroupMemory,
-		OffsetsRetention:      b.cfg.OffsetsRetention, OffsetsCheckInterval: b.cfg.OffsetsRetentionCheck, Logger: b.log,
+		OffsetsRetention: b.cfg.OffsetsRetention, OffsetsCheckInterval: b.cfg.OffsetsRetentionCheck, Logger: b.log,
 		Topics: b.groupTopics, ConsumerProtocol: b.cfg.ConsumerGroups,
 		Settings:               b.ofGroups.get,
 		ConsumerSessionTimeout: b.cfg.ConsumerGroupSession, ConsumerHeartbeatInterval: b.cfg.ConsumerGroupHeartbeat,
@@ -373,6 +373,7 @@ func (b *Broker) serve(context.Context) error {
 		EnsureTopic: b.ensureTopic, NextProducerID: b.producerIDs.take, BrokerEpoch: b.epoch.Load, Registered: b.registered,
 		Logger: b.log, LogLevel: b.logLevel, Parting: b.parting, SendAway: b.sendAway,
 		Features: b.finalized, VerifyTransaction: b.verifier.Verify, VerifyBatches: b.verifier.VerifyBatches,
+		VerifyingMax: requestMemory(b.cfg) / 8, // half of what there is for small requests
 	}
 	if b.meter != nil {
 		d.Fetched = b.meter.Fetched

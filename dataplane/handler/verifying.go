@@ -56,6 +56,17 @@ func (x *producing) verifyTransaction(txnID string) {
 	if len(batches) == 0 {
 		return
 	}
+	size := int64(x.r.Size)
+	waiting := x.h.verifying.Add(size)
+	defer x.h.verifying.Add(-size)
+	if max := x.h.VerifyingMax; max > 0 && waiting > max && waiting > size {
+		// The memory that these hold others need, the coordinators' requests to this broker among
+		// them: two brokers whose budgets are full of such would wait for each other.
+		for _, i := range at {
+			x.entries[i].Refused = refusal(kerr.CoordinatorNotAvailable, x.r.Version)
+		}
+		return
+	}
 	answered := make(chan []error, 1)
 	began := time.Now()
 	x.h.VerifyBatches(txnID, producer, batches, add, func(errs []error) { answered <- errs })
