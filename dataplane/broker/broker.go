@@ -35,8 +35,11 @@ import (
 type Broker struct {
 	cfg      *config.Broker // as it was at the start; what can change is read from now
 	settings settings
+	ofGroups groupSettings
 	log      *slog.Logger
 	logLevel *slog.LevelVar
+
+	stopVerifier func()
 
 	ctx    context.Context // ends when the stop begins to take things down
 	cancel context.CancelFunc

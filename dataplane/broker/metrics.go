@@ -8,6 +8,7 @@ import (
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/metric"
 
+	"penstock/dataplane/coordinator"
 	"penstock/dataplane/telemetry"
 )
 
@@ -46,7 +47,37 @@ func (b *Broker) startMetrics(context.Context) error {
 		o.ObserveInt64(bytes, size)
 		return nil
 	}, replicas, leaders, bytes)
-	return errors.Join(in.err, b.cleanerMetrics(r.Meter()), b.transactionMetrics(r.Meter()))
+	return errors.Join(in.err, b.cleanerMetrics(r.Meter()), b.transactionMetrics(r.Meter()), b.coordinatorMetrics(r.Meter()))
+}
+
+// coordinatorMetrics defines what the broker says of the memory of groups and of the
+// partitions that its coordinators load. Time through loads is Kafka's partition-load-time-avg, longest its -max.
+func (b *Broker) coordinatorMetrics(m metric.Meter) error {
+	in := &instruments{meter: m}
+	loads := in.counter("penstock.coordinator.loads", "{partition}", "Partitions loaded.")
+	failures := in.counter("penstock.coordinator.load.failures", "{read}", "Readings of a partition that failed; each is tried again.")
+	records := in.counter("penstock.coordinator.load.records", "{record}", "Records read for the partitions that were loaded.")
+	seconds := in.seconds("penstock.coordinator.load.time", "Time that the loads have taken, all together.")
+	longest := in.fraction("penstock.coordinator.load.longest", "s", "Longest load since the last report.")
+	loading := in.gauge("penstock.coordinator.loading", "{partition}", "Partitions that are being loaded, whose groups or transactions wait.")
+	held := in.gauge("penstock.group.memory", "By", "Memory that groups hold, by estimate (penstock.group.memory.max.bytes).")
+	refused := in.counter("penstock.group.memory.refused", "{refusal}", "New groups, members and offsets, and growth of old ones, refused for want of memory.")
+	in.read(func(_ context.Context, o metric.Observer) error {
+		h, n := b.groups.MemoryStats()
+		o.ObserveInt64(held, h)
+		o.ObserveInt64(refused, n)
+		for name, s := range map[string]coordinator.LoadStats{"group": b.groups.LoadStats(), "transaction": b.txns.LoadStats()} {
+			of := metric.WithAttributes(attribute.String("coordinator", name))
+			o.ObserveInt64(loads, s.Loaded, of)
+			o.ObserveInt64(failures, s.Failures, of)
+			o.ObserveInt64(records, s.Records, of)
+			o.ObserveFloat64(seconds, s.Time.Seconds(), of)
+			o.ObserveFloat64(longest, s.Longest.Seconds(), of)
+			o.ObserveInt64(loading, s.Loading, of)
+		}
+		return nil
+	}, held, refused, loads, failures, records, seconds, longest, loading)
+	return in.err
 }
 
 // instruments makes those of one part and keeps their errors together.
@@ -73,6 +104,12 @@ func (in *instruments) fraction(name, unit, description string) metric.Float64Ob
 	g, err := in.meter.Float64ObservableGauge(name, metric.WithUnit(unit), metric.WithDescription(description))
 	in.keep(err)
 	return g
+}
+
+func (in *instruments) seconds(name, description string) metric.Float64Observable {
+	c, err := in.meter.Float64ObservableCounter(name, metric.WithUnit("s"), metric.WithDescription(description))
+	in.keep(err)
+	return c
 }
 
 // read has the instruments filled in by f whenever a report is made.

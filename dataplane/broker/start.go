@@ -310,9 +310,10 @@ func (b *Broker) startGroups(context.Context) error {
 	b.groups = group.New(group.Config{
 		MinSessionTimeout: b.cfg.GroupMinSession, MaxSessionTimeout: b.cfg.GroupMaxSession,
 		InitialRebalanceDelay: b.cfg.GroupInitialRebalanceDelay, MaxSize: b.cfg.GroupMaxSize,
-		MaxOffsetMetadataSize: b.cfg.OffsetMetadataMaxBytes,
-		OffsetsRetention:      b.cfg.OffsetsRetention, OffsetsCheckInterval: b.cfg.OffsetsRetentionCheck, Logger: b.log,
+		MaxOffsetMetadataSize: b.cfg.OffsetMetadataMaxBytes, Memory: b.cfg.GroupMemory,
+		OffsetsRetention: b.cfg.OffsetsRetention, OffsetsCheckInterval: b.cfg.OffsetsRetentionCheck, Logger: b.log,
 		Topics: b.groupTopics, ConsumerProtocol: b.cfg.ConsumerGroups,
+		Settings:               b.ofGroups.get,
 		ConsumerSessionTimeout: b.cfg.ConsumerGroupSession, ConsumerHeartbeatInterval: b.cfg.ConsumerGroupHeartbeat,
 		ConsumerMaxSize: b.cfg.ConsumerGroupMaxSize, ConsumerAssignors: b.cfg.ConsumerGroupAssignors,
 		ConsumerAssignmentInterval: b.cfg.ConsumerGroupAssignment, ConsumerRegexRefresh: b.cfg.ConsumerGroupRegexRefresh,
@@ -364,7 +365,6 @@ func (b *Broker) describeNewTopic(_ string, overrides map[string]string) []kmsg.
 }
 
 func (b *Broker) serve(context.Context) error {
-	stopVerifier := b.startVerifier()
 	d := handler.Deps{
 		BrokerID: b.cfg.ID, Broker: b.now, Partitions: b.partitions, Metadata: b.metadata, Groups: b.groups, Transactions: b.txns,
 		Sessions:   fetchsession.New(fetchsession.Config{Slots: b.cfg.MaxIncrementalFetchSessions}),
@@ -373,6 +373,7 @@ func (b *Broker) serve(context.Context) error {
 		EnsureTopic: b.ensureTopic, NextProducerID: b.producerIDs.take, BrokerEpoch: b.epoch.Load, Registered: b.registered,
 		Logger: b.log, LogLevel: b.logLevel, Parting: b.parting, SendAway: b.sendAway,
 		Features: b.finalized, VerifyTransaction: b.verifier.Verify, VerifyBatches: b.verifier.VerifyBatches,
+		VerifyingMax: requestMemory(b.cfg) / 8, // half of what there is for small requests
 	}
 	if b.meter != nil {
 		d.Fetched = b.meter.Fetched
@@ -390,7 +391,7 @@ func (b *Broker) serve(context.Context) error {
 		return errors.Join(errs...)
 	})
 	// First what connections wait for.
-	b.onStop("verification of transactions", func(context.Context) error { stopVerifier(); return nil })
+	b.onStop("verification of transactions", func(context.Context) error { b.stopVerifier(); return nil })
 	return nil
 }
 
@@ -436,7 +437,7 @@ func (b *Broker) boundTo(name string) (int32, bool) {
 	return int32(n), err == nil
 }
 
-// watch follows what others change: configurations of topics and brokers, and quotas.
+// watch follows what others change: configurations of topics, groups and brokers, and quotas.
 // ACLs are followed since startAdmission.
 func (b *Broker) watch(ctx context.Context) error {
 	l, err := b.zk.ListenConfigChanges(ctx, b.configChanged)
@@ -446,23 +447,26 @@ func (b *Broker) watch(ctx context.Context) error {
 	b.onStop("config changes", func(context.Context) error { l.Close(); return nil })
 	// What was changed between the first reading and the listening has no
 	// notification that is sure to be seen.
-	return errors.Join(b.settingsChanged(ctx), b.loadQuotas(ctx), b.followFeatures(ctx))
+	return errors.Join(b.settingsChanged(ctx), b.loadQuotas(ctx), b.loadGroupSettings(ctx), b.followFeatures(ctx))
 }
 
 func (b *Broker) configChanged(entity string) error {
 	topic, isTopic := strings.CutPrefix(entity, "topics/")
+	groupName, isGroup := strings.CutPrefix(entity, groupEntities)
 	switch {
 	case entity == "": // anything
 		b.topics.forgetAll()
 		b.partitions.UpdateTopicConfigs()
 		b.controller.ElectAgain("")
-		return errors.Join(b.settingsChanged(b.ctx), b.loadQuotas(b.ctx))
+		return errors.Join(b.settingsChanged(b.ctx), b.loadQuotas(b.ctx), b.loadGroupSettings(b.ctx))
 	case isTopic:
 		b.topics.forget(topic)
 		b.partitions.UpdateTopicConfig(topic)
 		b.controller.ElectAgain(topic)
 	case entity == "brokers/"+strconv.Itoa(int(b.cfg.ID)), entity == "brokers/"+coordination.DefaultEntity:
 		return b.settingsChanged(b.ctx)
+	case isGroup:
+		return b.groupSettingsChanged(groupName)
 	case strings.HasPrefix(entity, "users/"), strings.HasPrefix(entity, "clients/"), strings.HasPrefix(entity, "ips/"):
 		values, err := b.zk.Config(b.ctx, entity)
 		if err == nil {

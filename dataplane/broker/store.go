@@ -2,8 +2,11 @@ package broker
 
 import (
 	"context"
+	"fmt"
 	"net/url"
 	"strings"
+
+	"github.com/twmb/franz-go/pkg/kerr"
 
 	"penstock/dataplane/coordination"
 	"penstock/dataplane/handler"
@@ -27,6 +30,58 @@ func (s store) BrokerConfig(ctx context.Context, broker string) (map[string]stri
 func (s store) ChangeBrokerConfig(ctx context.Context, broker string, change handler.Change) error {
 	return s.zk.ChangeConfig(ctx, "brokers/"+broker, change)
 }
+
+func (s store) GroupConfig(ctx context.Context, group string) (map[string]string, error) {
+	return s.zk.Config(ctx, groupEntity(group))
+}
+
+// ChangeGroupConfig makes a znode for the first setting and removes it with the last one:
+// a group can have any name, so those who may set something could fill ZooKeeper.
+func (s store) ChangeGroupConfig(ctx context.Context, group string, change handler.Change) error {
+	entity, left := groupEntity(group), 0
+	err := s.zk.ChangeConfig(ctx, entity, func(now map[string]string) (map[string]string, error) {
+		next, err := change(now)
+		if left = len(next); err != nil || len(now) > 0 || left == 0 {
+			return next, err
+		}
+		return next, s.roomForGroup(ctx, strings.TrimPrefix(entity, groupEntities))
+	})
+	if err != nil || left > 0 {
+		return err
+	}
+	return s.zk.DeleteEmptyConfig(ctx, entity)
+}
+
+// mostGroupNames bounds the bytes of the names of all groups with settings: ZooKeeper lists
+// them in one answer, which can have 1 MiB.
+const mostGroupNames = 512 << 10
+
+func (s store) roomForGroup(ctx context.Context, name string) error {
+	names, err := s.zk.ConfigEntities(ctx, strings.TrimSuffix(groupEntities, "/"))
+	size := len(name)
+	for _, n := range names {
+		if n == name {
+			return err
+		}
+		size += len(n)
+	}
+	if err == nil && size > mostGroupNames {
+		return fmt.Errorf("%w: the names of groups with settings would take %d bytes, at most %d can be kept", kerr.PolicyViolation, size, mostGroupNames)
+	}
+	return err
+}
+
+// groupEntity is the group's path below /config. A group can have any name, ZooKeeper's
+// nodes neither "." nor "..".
+func groupEntity(group string) string {
+	name := strings.NewReplacer("+", "%20", "~", "%7E").Replace(url.QueryEscape(group))
+	if strings.Trim(name, ".") == "" {
+		name = strings.ReplaceAll(name, ".", "%2E")
+	}
+	return groupEntities + name
+}
+
+const groupEntities = "groups/"
 
 // Quotas walks users, their clients, clients, and addresses.
 func (s store) Quotas(ctx context.Context) ([]handler.QuotaEntity, error) {

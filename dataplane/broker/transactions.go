@@ -27,6 +27,7 @@ func (b *Broker) startTransactions(context.Context) error {
 		Patience: transactionPatience, Version: func() int16 { return b.finalized().Levels[protocol.FeatureTransactionVersion] },
 		NextProducerID: b.producerIDs.take, Peers: peers, Settle: log.Settle, Logger: b.log,
 	}, log)
+	b.startVerifier()
 	b.onStop("transaction coordinator", func(context.Context) error {
 		b.txns.Close()
 		peers.close()
@@ -35,18 +36,31 @@ func (b *Broker) startTransactions(context.Context) error {
 	return nil
 }
 
-// transactionMetrics defines what the broker says of the transactions that it coordinates;
-// the second is Kafka's UnknownDestinationQueueSize.
+// transactionMetrics defines what the broker says of the transactions that it coordinates,
+// and of what it asks other coordinators. unsent is Kafka's UnknownDestinationQueueSize; failures
+// and the time of requests are VerificationFailureRate and VerificationTimeMs of its
+// AddPartitionsToTxnManager.
 func (b *Broker) transactionMetrics(m metric.Meter) error {
 	in := &instruments{meter: m}
 	queued := in.gauge("penstock.txn.markers.queued", "{marker}", "Transaction markers that wait for their turn to be sent.")
 	unsent := in.gauge("penstock.txn.markers.unsent", "{marker}", "Transaction markers that have to be sent again, or whose partition has no leader.")
+	requests := in.counter("penstock.txn.verification.requests", "{request}", "Requests by which transaction coordinators were asked about partitions.")
+	asked := in.counter("penstock.txn.verification.partitions", "{partition}", "Partitions that they were asked about, or were to add.")
+	failures := in.counter("penstock.txn.verification.failures", "{partition}", "Partitions that were not verified, for whichever reason.")
+	seconds := in.seconds("penstock.txn.verification.time", "Time that the requests have taken, all together.")
+	longest := in.fraction("penstock.txn.verification.longest", "s", "Longest request since the last report.")
 	in.read(func(_ context.Context, o metric.Observer) error {
 		q, u := b.txns.MarkerStats()
 		o.ObserveInt64(queued, int64(q))
 		o.ObserveInt64(unsent, int64(u))
+		s := b.verifier.Stats()
+		o.ObserveInt64(requests, s.Requests)
+		o.ObserveInt64(asked, s.Partitions)
+		o.ObserveInt64(failures, s.Failures)
+		o.ObserveFloat64(seconds, s.Time.Seconds())
+		o.ObserveFloat64(longest, s.Longest.Seconds())
 		return nil
-	}, queued, unsent)
+	}, queued, unsent, requests, asked, failures, seconds, longest)
 	return in.err
 }
 

@@ -15,8 +15,9 @@ import (
 	"penstock/dataplane/txnverify"
 )
 
-// startVerifier makes what asks transaction coordinators on behalf of partitions led here.
-func (b *Broker) startVerifier() (stop func()) {
+// startVerifier makes what asks transaction coordinators on behalf of partitions led here;
+// it runs nothing before it is asked.
+func (b *Broker) startVerifier() {
 	links := &coordinatorLinks{b: b, byBroker: map[int32]*link{}}
 	b.verifier = txnverify.New(txnverify.Config{
 		Enabled:     func() bool { return b.now().VerifyTransactions },
@@ -24,7 +25,7 @@ func (b *Broker) startVerifier() (stop func()) {
 		Begin: b.partitions.BeginVerification, End: b.partitions.EndVerification,
 		Timeout: b.cfg.RequestTimeout, RetryBackoff: b.cfg.AddPartitionsRetryBackoff, RetryFor: b.cfg.AddPartitionsRetryFor, Logger: b.log,
 	})
-	return func() {
+	b.stopVerifier = func() {
 		b.verifier.Close()
 		links.close()
 	}

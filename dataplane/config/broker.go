@@ -23,7 +23,8 @@ type Broker struct {
 	// RackAwareReads sends consumers to replicas in their own rack (replica.selector.class).
 	RackAwareReads bool
 	LogDirs        []string
-	LogOpenFiles   int // of all logs together; 0 = by RLIMIT_NOFILE
+	GroupMemory    int64 // bytes of all groups together; 0 = no bound
+	LogOpenFiles   int   // of all logs together; 0 = by RLIMIT_NOFILE
 
 	Listeners           []Endpoint // in the order of the file
 	Advertised          []Endpoint // as registered in ZooKeeper
@@ -385,6 +386,7 @@ func (b *Broker) fill(r *reader) {
 	b.OAuthMaxTokenLifetime = r.unit("penstock.auth.token.max.lifetime.seconds", time.Second)
 	b.NotBefore, _ = ParseNotBefore(r.text("penstock.auth.not.before")) // checked when it was read
 
+	b.GroupMemory = r.num("penstock.group.memory.max.bytes")
 	b.LogOpenFiles = r.int("penstock.log.open.files.max")
 	b.MetricsEndpoint = r.text("penstock.telemetry.metrics.endpoint")
 	b.MetricsInterval = r.ms("penstock.telemetry.metrics.interval.ms")

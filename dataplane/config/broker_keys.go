@@ -175,6 +175,7 @@ var brokerKeys = []key{
 
 	{name: "penstock.auth.not.before", typ: tList, def: "", check: notBefore, dynamic: true, clusterWide: true, doc: "Revocations, each User:NAME=MS or Credential:ID=MS: tokens of that principal, or with that claim credential, that were issued before the time (Unix ms) are refused, and connections that logged in with one are cut at once. Names are URL-encoded. For all brokers only."},
 	{name: "penstock.auth.token.max.lifetime.seconds", typ: tInt, def: "86400", check: atLeast(1), doc: "Tokens that are valid for longer, or whose expiry lies further ahead, are refused, in s."},
+	{name: "penstock.group.memory.max.bytes", typ: tLong, def: "268435456", check: atLeast(0), doc: "Memory that all groups coordinated here hold together, by estimate, in bytes: members, assignments, committed offsets. New groups, members and offsets have three quarters of it. 0 is no bound."},
 	{name: "penstock.log.open.files.max", typ: tInt, def: "0", check: atLeast(0), doc: "Segment and index files that all logs together keep open; 0 is a fifth of the process's limit on open files, at most 16384. Files that replies are sent from stay open until they are sent; above the bound a Fetch is answered with the data of one partition."},
 	{name: "penstock.oauth.algorithms", typ: tList, def: "ES256", check: listOf("ES256", "RS256"), doc: "Signature algorithms that tokens may use."},
 	{name: "penstock.oauth.jwks.cache.file", typ: tString, def: "", doc: "File that keeps the issuer's keys for starts without the issuer; empty keeps none."},

@@ -34,13 +34,18 @@ type Synonym struct {
 // all; unknown names are left out. An override is reported as such also when
 // it equals the default.
 func (b *Broker) DescribeTopic(overrides map[string]string, names []string) []Entry {
+	return b.describeOwn(topicIndex, kmsg.ConfigSourceDynamicTopicConfig, overrides, names)
+}
+
+// describeOwn reports settings of something that falls back to the broker's.
+func (b *Broker) describeOwn(idx map[string]*key, source kmsg.ConfigSource, overrides map[string]string, names []string) []Entry {
 	var out []Entry
-	for _, k := range pick(topicIndex, names) {
+	for _, k := range pick(idx, names) {
 		e := Entry{Name: k.name, Type: k.typ, Doc: k.doc, Source: kmsg.ConfigSourceDefaultConfig}
 		value := b.topicDefault(k)
 		if v, ok := overrides[k.name]; ok {
 			value = v
-			e.Synonyms = append(e.Synonyms, Synonym{k.name, &v, kmsg.ConfigSourceDynamicTopicConfig})
+			e.Synonyms = append(e.Synonyms, Synonym{k.name, &v, source})
 		}
 		e.Synonyms = append(e.Synonyms, b.chain(k.syn)...)
 		if len(e.Synonyms) == 0 {

@@ -91,6 +91,18 @@ func (c *Client) ChangeConfig(ctx context.Context, entity string, change func(no
 	}
 }
 
+// DeleteEmptyConfig removes the znode of an entity that has no overrides (any more).
+func (c *Client) DeleteEmptyConfig(ctx context.Context, entity string) error {
+	config, version, err := c.config(ctx, entity)
+	if err != nil || len(config) > 0 || version == noConfig {
+		return err
+	}
+	if err := c.Delete(ctx, "/config/"+entity, version); !errors.Is(err, ErrBadVersion) {
+		return err
+	}
+	return nil // somebody has just written it
+}
+
 func encodeConfig(config map[string]string) []byte {
 	if config == nil {
 		config = map[string]string{}

@@ -52,11 +52,39 @@ type Partitions[E comparable] struct {
 	stop chan struct{}  // closed by Close
 	wg   sync.WaitGroup // loads, and what Spawn started
 
+	statsMu sync.Mutex // a leaf
+	stats   LoadStats
+
 	mu     sync.RWMutex
 	shards map[int32]*Shard[E]
 	epochs map[int32]int32     // highest leader epoch seen, of lost partitions too
 	last   map[int32]*Shard[E] // the shard that a lost partition had, until the next is loaded
 	closed bool
+}
+
+// LoadStats says how the loading of partitions has gone since the start.
+type LoadStats struct {
+	Loaded   int64         // partitions
+	Failures int64         // readings that failed, and were or will be tried again
+	Records  int64         // read for those that were loaded
+	Time     time.Duration // that their loading took, with what had failed before, all together
+	Longest  time.Duration // of those since the last Stats
+	Loading  int64         // partitions that are being loaded now
+}
+
+// Stats resets Longest.
+func (ps *Partitions[E]) Stats() LoadStats {
+	ps.statsMu.Lock()
+	defer ps.statsMu.Unlock()
+	s := ps.stats
+	ps.stats.Longest = 0
+	return s
+}
+
+func (ps *Partitions[E]) count(f func(*LoadStats)) {
+	ps.statsMu.Lock()
+	defer ps.statsMu.Unlock()
+	f(&ps.stats)
 }
 
 // New returns a table without partitions. Close must be called.
@@ -231,18 +259,21 @@ func (ps *Partitions[E]) All() (entities []E, loading bool) {
 // partition is ours. prev is the shard of an earlier leadership of this partition, which
 // must have stopped writing.
 func (ps *Partitions[E]) load(sh, prev *Shard[E]) {
+	ps.count(func(s *LoadStats) { s.Loading++ })
+	defer ps.count(func(s *LoadStats) { s.Loading-- })
 	if prev != nil {
 		prev.waitIdle()
 	}
 	log := ps.cfg.Logger.With("partition", sh.partition, "epoch", sh.Epoch())
 	start := time.Now()
 	for {
-		l := ps.cfg.NewLoader(sh)
+		l, records := ps.cfg.NewLoader(sh), int64(0)
 		err := ps.cfg.Log.Read(sh.partition, func(x Logged) error {
 			if sh.gone() {
 				return errAbandoned
 			}
 			l.Add(x)
+			records++
 			return nil
 		})
 		if err == nil && ps.cfg.Settle != nil {
@@ -259,9 +290,14 @@ func (ps *Partitions[E]) load(sh, prev *Shard[E]) {
 					ps.cfg.Resume(e)
 				}
 			}
-			log.Info(ps.cfg.What+" loaded", "number", len(all), "unreadable", bad, "took", time.Since(start))
+			took := time.Since(start)
+			ps.count(func(s *LoadStats) {
+				s.Loaded, s.Records, s.Time, s.Longest = s.Loaded+1, s.Records+records, s.Time+took, max(s.Longest, took)
+			})
+			log.Info(ps.cfg.What+" loaded", "number", len(all), "unreadable", bad, "took", took)
 			return
 		}
+		ps.count(func(s *LoadStats) { s.Failures++ })
 		log.Error(ps.cfg.What+" not loaded, will try again", "err", err)
 		t := time.NewTimer(loadRetryDelay)
 		select {

@@ -30,6 +30,7 @@ type commit struct {
 type commitWrite struct {
 	topic string
 	offset
+	code *int16 // where its answer goes
 }
 
 func (w *commitWrite) tp() protocol.TopicPartition {
@@ -56,7 +57,7 @@ func (cm *commit) add(topic string, partition int32, at int64, epoch int32, meta
 	} else {
 		topic = strings.Clone(topic)
 	}
-	w := commitWrite{topic, offset{offset: at, epoch: epoch, partition: partition}}
+	w := commitWrite{topic, offset{offset: at, epoch: epoch, partition: partition}, code}
 	w.annotate(strings.Clone(metadata), cm.expires)
 	cm.writes = append(cm.writes, w)
 }
@@ -139,6 +140,17 @@ func (g *group) mayCommit(cm *commit) *kerr.Error {
 
 // write has the offsets stored.
 func (g *group) write(fx *effects, cm *commit) {
+	taken, kept := int64(0), cm.writes[:0]
+	for i := range cm.writes {
+		w := cm.writes[i]
+		more, ok := g.hasRoomForOffset(&w, cm.transactional(), taken)
+		if !ok {
+			*w.code = kerr.CoordinatorNotAvailable.Code
+			continue
+		}
+		taken, kept = taken+more, append(kept, w)
+	}
+	cm.writes = kept
 	if len(cm.writes) == 0 {
 		g.forgetIfIdle(fx)
 		fx.call(func() { cm.finish(nil) })

@@ -27,6 +27,10 @@ type Config struct {
 	// MEMBER_ID_REQUIRED and not yet seen again. Default 10,000.
 	MaxPendingMembers int
 
+	// Memory bounds what all groups together hold in memory, by estimate, in bytes
+	// (penstock.group.memory.max.bytes). Zero means no bound.
+	Memory int64
+
 	// MaxOffsetMetadataSize bounds the text beside a committed offset, in bytes
 	// (offset.metadata.max.bytes, default 4096).
 	MaxOffsetMetadataSize int
@@ -48,6 +52,12 @@ type Config struct {
 	// (group.consumer.session.timeout.ms, default 45 s; group.consumer.heartbeat.interval.ms,
 	// default 5 s).
 	ConsumerSessionTimeout, ConsumerHeartbeatInterval time.Duration
+
+	// Settings gives what a group has in place of ConsumerSessionTimeout,
+	// ConsumerHeartbeatInterval and ConsumerAssignmentInterval; ok is false for a group that
+	// has nothing of its own. It may be nil: no group has. It is called with the group's mutex
+	// held, often, and must not wait.
+	Settings func(group string) (s Settings, ok bool)
 
 	// ConsumerMaxSize is the largest number of members (group.consumer.max.size, default
 	// 2^31-1).
@@ -106,6 +116,22 @@ func (c Config) withDefaults() Config {
 		c.Logger = slog.New(slog.DiscardHandler)
 	}
 	return c
+}
+
+// Settings are what each consumer group may have for itself.
+type Settings struct {
+	SessionTimeout, HeartbeatInterval, AssignmentInterval time.Duration
+}
+
+// settings are the group's own, or those of all groups.
+func (g *group) settings() Settings {
+	c := &g.c.cfg
+	if c.Settings != nil {
+		if s, ok := c.Settings(g.id); ok {
+			return s
+		}
+	}
+	return Settings{c.ConsumerSessionTimeout, c.ConsumerHeartbeatInterval, c.ConsumerAssignmentInterval}
 }
 
 // ClientInfo is what the coordinator remembers of the client behind a member.

@@ -62,6 +62,8 @@ type consumerGroup struct {
 	refreshing bool      // a resolution is under way
 	matchedIn  Topics    // the topics that they were resolved in
 
+	bytes int64 // what all this holds, an estimate, see budget.go
+
 	partitionsRecord bool // the log has a record of kind 4, which is not written any more
 	clocks           map[string]*clock
 
@@ -132,11 +134,13 @@ func (cg *consumerGroup) put(id string, m *consumerMember) {
 		cg.own(old.has, id, false)
 		cg.own(old.revoking, id, false)
 		delete(cg.members, id)
+		cg.bytes -= old.size()
 	}
 	if m == nil {
 		return
 	}
 	cg.members[id] = m
+	cg.bytes += m.size()
 	for _, n := range m.names {
 		cg.subscribed[n]++
 	}

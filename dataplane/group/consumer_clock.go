@@ -39,7 +39,7 @@ func (g *group) sessionTimeout(m *consumerMember) time.Duration {
 	if m.classic != nil {
 		return m.classic.session
 	}
-	return g.c.cfg.ConsumerSessionTimeout
+	return g.settings().SessionTimeout
 }
 
 // keepMember starts the member's session anew. As for classic members, a heartbeat is only

@@ -167,6 +167,9 @@ func (g *group) handleBeat(fx *effects, b *beat) *refusal {
 	} else if n := g.c.cfg.ConsumerMaxSize; len(cg.members) >= n && cg.members[b.member] == nil {
 		return refuse(kerr.GroupMaxSizeReached, "The consumer group has reached its maximum capacity of %d members.", n)
 	}
+	if !g.hasRoomForBeat(b) {
+		return refuse(kerr.CoordinatorNotAvailable, "The groups of this broker hold as much memory as they may.")
+	}
 	if g.mustResolve(b) { // before anything is changed: it comes back
 		fx.call(func() { g.c.resolveLater(b) })
 		return nil
@@ -208,7 +211,7 @@ func (g *group) handleBeat(fx *effects, b *beat) *refusal {
 
 	resp := kmsg.NewPtrConsumerGroupHeartbeatResponse()
 	resp.MemberID, resp.MemberEpoch = &n.id, n.epoch
-	resp.HeartbeatIntervalMillis = int32(g.c.cfg.ConsumerHeartbeatInterval.Milliseconds())
+	resp.HeartbeatIntervalMillis = int32(g.settings().HeartbeatInterval.Milliseconds())
 	// One that says that it has other partitions may have lost the answer that told it.
 	if b.full() || old == nil || !n.has.samePartitions(was.has) || b.owned != nil && !b.owned.Equal(n.has.partitions()) {
 		resp.Assignment = assignmentOf(n.has)

@@ -58,7 +58,7 @@ func (g *group) restoreConsumer(recs consumerRecords) {
 				cg.at = time.UnixMilli(v.at)
 			}
 		case regexValue:
-			cg.regexes[k.name] = &resolved{topics: slices.Compact(slices.Sorted(slices.Values(v.topics))), at: v.at}
+			cg.putRegex(k.name, &resolved{topics: slices.Compact(slices.Sorted(slices.Values(v.topics))), at: v.at})
 		case *consumerMember:
 			v.id = k.name
 			if c, ok := recs[consumerKey{kindCurrent, k.group, k.name}].(currentValue); ok {
@@ -88,7 +88,7 @@ func (g *group) restoreConsumer(recs consumerRecords) {
 			}
 		case assignor.Assignment:
 			if known {
-				cg.target[k.name] = v
+				cg.putTarget(k.name, v, true)
 			} else {
 				cg.unsure[k] = struct{}{}
 			}

@@ -529,7 +529,9 @@ func runConsumerModel(t *testing.T, classic bool) {
 				time.Sleep(5 * time.Minute)
 			}()
 			rt.Repeat(m.actions(classic))
+			wantAccounts(rt, m.c)
 			m.settle(rt)
+			wantAccounts(rt, m.c)
 		})
 	})
 }

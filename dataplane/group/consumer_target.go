@@ -34,7 +34,7 @@ func (g *group) aim(ch *change, now bool) {
 	if topics == nil {
 		return // of the next heartbeat
 	}
-	if wait := time.Until(cg.at.Add(g.c.cfg.ConsumerAssignmentInterval)); wait > 0 && cg.assigned > 0 && !now {
+	if wait := time.Until(cg.at.Add(g.settings().AssignmentInterval)); wait > 0 && cg.assigned > 0 && !now {
 		if cg.retarget == nil || cg.retarget.over {
 			cg.retarget = g.after(wait, func(fx *effects) {
 				if g.consumer == cg && g.state != stateDead && !g.deleting {

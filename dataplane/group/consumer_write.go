@@ -194,12 +194,10 @@ func (g *group) dropMember(ch *change, id string) {
 	cg := g.consumer
 	old, target := cg.members[id], cg.target[id]
 	cg.put(id, nil)
-	delete(cg.target, id)
+	cg.putTarget(id, nil, false)
 	ch.undo = append(ch.undo, func() {
 		cg.put(id, old)
-		if target != nil {
-			cg.target[id] = target
-		}
+		cg.putTarget(id, target, target != nil)
 	})
 	for _, kind := range []uint16{kindCurrent, kindTarget, kindMember} {
 		ch.write(consumerKey{kind, g.id, id}, nil)
@@ -220,12 +218,8 @@ func (g *group) dropUnmatched(ch *change) {
 func (g *group) setTarget(ch *change, id string, a assignor.Assignment) {
 	cg := g.consumer
 	old, had := cg.target[id]
-	cg.target[id] = a
-	ch.undo = append(ch.undo, func() {
-		if cg.target[id] = old; !had {
-			delete(cg.target, id)
-		}
-	})
+	cg.putTarget(id, a, true)
+	ch.undo = append(ch.undo, func() { cg.putTarget(id, old, had) })
 	ch.write(consumerKey{kindTarget, g.id, id}, encodeTarget(a))
 }
 
@@ -233,13 +227,8 @@ func (g *group) setTarget(ch *change, id string, a assignor.Assignment) {
 func (g *group) setRegex(ch *change, re string, r *resolved) {
 	cg := g.consumer
 	old := cg.regexes[re]
-	set := func(r *resolved) {
-		if cg.regexes[re] = r; r == nil {
-			delete(cg.regexes, re)
-		}
-	}
-	set(r)
-	ch.undo = append(ch.undo, func() { set(old) })
+	cg.putRegex(re, r)
+	ch.undo = append(ch.undo, func() { cg.putRegex(re, old) })
 	k := consumerKey{kindRegex, g.id, re}
 	if r == nil {
 		ch.write(k, nil)

@@ -16,6 +16,8 @@ type Coordinator struct {
 	timers Timers
 	shards *coordinator.Partitions[*group]
 
+	memory budget
+
 	openMu sync.Mutex // may be taken while a group's mutex is held
 	open   map[int32]*openTransactions
 
@@ -28,6 +30,7 @@ type shard = coordinator.Shard[*group]
 // must be called.
 func New(cfg Config, log coordinator.Log, timers Timers) *Coordinator {
 	c := &Coordinator{cfg: cfg.withDefaults(), timers: timers, open: make(map[int32]*openTransactions), resolving: make(chan struct{}, 1)}
+	c.memory.limit = c.cfg.Memory
 	c.shards = coordinator.New(coordinator.Config[*group]{
 		What:      "groups",
 		Log:       log,
@@ -44,6 +47,9 @@ func New(cfg Config, log coordinator.Log, timers Timers) *Coordinator {
 // returns when no goroutine of the coordinator runs any more. It may be called
 // more than once.
 func (c *Coordinator) Close() { c.shards.Close() }
+
+// LoadStats says how the loading of partitions has gone, see coordinator.Partitions.Stats.
+func (c *Coordinator) LoadStats() coordinator.LoadStats { return c.shards.Stats() }
 
 // PartitionOf is the partition of __consumer_offsets that keeps the group; -1
 // while the topic does not exist.

@@ -78,6 +78,10 @@ type group struct {
 	unstable map[protocol.TopicPartition]int      // in how many open transactions something is pending
 	stored   bool                                 // the log may have a record of the group itself
 
+	memberBytes int64 // what the classic members hold
+	openBytes   int64 // what the open transactions hold
+	charged     int64 // to the budget, see account
+
 	consumer *consumerGroup           // nil for a classic group
 	leftover map[consumerKey]struct{} // what the log may have of it as a consumer group, if it is none
 }
@@ -114,6 +118,7 @@ func (g *group) do(f func(*effects)) {
 	var fx effects
 	g.mu.Lock()
 	f(&fx)
+	g.account()
 	g.mu.Unlock()
 	for _, call := range fx.calls {
 		call()
@@ -271,6 +276,7 @@ func (g *group) add(m *member, protocolType string) {
 		g.static[*m.instanceID] = m
 	}
 	g.count(m, +1)
+	g.memberBytes += int64(len(m.assignment))
 	g.dropPending(m.id)
 }
 
@@ -279,6 +285,7 @@ func (g *group) add(m *member, protocolType string) {
 func (g *group) remove(m *member) {
 	m.session.cancel()
 	g.count(m, -1)
+	g.memberBytes -= int64(len(m.assignment))
 	delete(g.members, m.id)
 	delete(g.unsynced, m.id)
 	if m.instanceID != nil && g.static[*m.instanceID] == m {
@@ -296,6 +303,7 @@ func (g *group) remove(m *member) {
 }
 
 func (g *group) count(m *member, by int) {
+	g.memberBytes += int64(by) * m.size()
 	seen := make(map[string]bool, len(m.protocols))
 	for _, p := range m.protocols {
 		if seen[p.name] {

@@ -151,7 +151,11 @@ func TestManyAtOnceWhileTheCoordinatorMoves(t *testing.T) {
 	working.Wait()
 	close(stop)
 	moving.Wait()
+	wantAccounts(t, c)
 	c.Close()
+	if held, _ := c.MemoryStats(); held != 0 {
+		t.Errorf("%d bytes are held by nobody", held)
+	}
 	for deadline := time.Now().Add(time.Minute); answered.Load() != asked.Load(); time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatalf("%d of %d requests are answered", answered.Load(), asked.Load())

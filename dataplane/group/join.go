@@ -108,6 +108,10 @@ func (g *group) handleJoin(fx *effects, j *joiner) {
 	case g.deleting:
 		refuse(kerr.CoordinatorNotAvailable)
 		return
+	case !g.hasRoomFor(j):
+		refuse(kerr.CoordinatorNotAvailable)
+		g.forgetIfIdle(fx)
+		return
 	case g.consumer != nil:
 		g.joinConsumer(fx, j)
 		return

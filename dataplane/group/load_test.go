@@ -114,14 +114,28 @@ func TestStaleLeadershipIsIgnored(t *testing.T) {
 	})
 }
 
+// loadRetry is coordinator's pause after a failed reading.
+const loadRetry = time.Second
+
 func TestLoadIsTriedAgain(t *testing.T) {
 	run(t, Config{}, func(e *env) {
 		e.c.OnResign(0, 2)
 		e.log.set(func(l *memLog) { l.readErr = errors.New("disk") })
 		e.c.OnLeader(0, 3)
 		wantCode(t, e.commit("", -1, "t", 0, 1), kerr.CoordinatorLoadInProgress)
+		before := e.c.LoadStats()
+		if before.Failures != 1 || before.Loading != 1 {
+			t.Errorf("meanwhile %+v", before)
+		}
 		time.Sleep(2 * time.Second)
 		wantCode(t, e.commit("", -1, "t", 0, 1), nil)
+		got := e.c.LoadStats()
+		if got.Failures != 1 || got.Loading != 0 || got.Loaded != before.Loaded+1 || got.Longest != loadRetry || got.Time != before.Time+loadRetry {
+			t.Errorf("%+v after %+v", got, before)
+		}
+		if got := e.c.LoadStats().Longest; got != 0 {
+			t.Errorf("longest since just now: %v", got)
+		}
 	})
 }
 

@@ -149,7 +149,7 @@ func (g *group) removeAndUpdate(fx *effects, m *member) {
 // assignments.
 func (g *group) failAssignment(fx *effects, err *kerr.Error) {
 	for _, m := range g.order {
-		m.assignment = nil
+		g.assign(m, nil)
 		if g.answerSync(fx, m, syncResult{err: err}) {
 			g.keepAlive(m)
 		}

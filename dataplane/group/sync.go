@@ -88,14 +88,23 @@ func (g *group) handleSync(fx *effects, req *kmsg.SyncGroupRequest, reply func(s
 	if m.id != g.leader {
 		return nil
 	}
-	assigned := make(map[string][]byte, len(req.GroupAssignment))
+	assigned, more := make(map[string][]byte, len(req.GroupAssignment)), int64(0)
 	for _, a := range req.GroupAssignment {
 		if g.members[a.MemberID] != nil {
 			assigned[g.members[a.MemberID].id] = bytes.Clone(a.MemberAssignment)
+			more += int64(len(a.MemberAssignment))
 		}
 	}
 	for _, m := range g.order {
-		m.assignment = assigned[m.id]
+		more -= int64(len(m.assignment))
+	}
+	if !g.room(more, false) {
+		g.failAssignment(fx, kerr.CoordinatorNotAvailable)
+		g.prepareRebalance(fx)
+		return nil // answered with the others
+	}
+	for _, m := range g.order {
+		g.assign(m, assigned[m.id])
 	}
 	generation := g.generation
 	g.storeGroup(fx, func(fx *effects, err error) {

@@ -11,8 +11,9 @@ import (
 // is one ascending slice, which costs some 50 bytes an offset where a map of maps
 // took hundreds, and takes them in any order without moving more than that.
 type offsetTable struct {
-	runs map[runKey][]offset
-	n    int
+	runs  map[runKey][]offset
+	n     int
+	bytes int64 // an estimate, see budget.go
 }
 
 // runKey names a run: the partitions of the topic that are number<<runBits and up.
@@ -43,9 +44,14 @@ func (t *offsetTable) put(topic string, o offset) {
 	k := runKey{topic, o.partition >> runBits}
 	run := t.runs[k]
 	i, ok := find(run, o.partition)
+	t.bytes += o.size()
 	if ok {
+		t.bytes -= run[i].size()
 		run[i] = o
 		return
+	}
+	if len(run) == 0 {
+		t.bytes += int64(runCost + len(topic))
 	}
 	t.n++
 	t.runs[k] = slices.Insert(run, i, o)
@@ -60,7 +66,9 @@ func (t *offsetTable) remove(topic string, partition int32) bool {
 		return false
 	}
 	t.n--
+	t.bytes -= run[i].size()
 	if len(run) == 1 {
+		t.bytes -= int64(runCost + len(topic))
 		delete(t.runs, k)
 	} else {
 		t.runs[k] = slices.Delete(run, i, i+1)

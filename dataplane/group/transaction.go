@@ -23,6 +23,7 @@ import (
 type transaction struct {
 	writes map[protocol.TopicPartition][]pendingOffset // by age
 	end    coordinator.TransactionEnd                  // NotAnEnd while it is open
+	bytes  int64                                       // of all that was written, until its end
 }
 
 // pendingOffset is one commit in a transaction. Of those that are stored only the last
@@ -202,6 +203,9 @@ func (g *group) hold(producer int64, topic string, o offset, stored bool) *trans
 		ws = withoutStored(ws)
 	}
 	tx.writes[tp] = append(ws, pendingOffset{o, stored})
+	cost := o.size() + 2*partitionCost + int64(len(topic)) // also in unstable
+	tx.bytes += cost
+	g.openBytes += cost
 	return tx
 }
 
@@ -259,6 +263,7 @@ func (g *group) keepWrites(tx *transaction, producer int64, tp protocol.TopicPar
 	g.stabler(tp)
 	if len(tx.writes) == 0 {
 		delete(g.open, producer)
+		g.openBytes -= tx.bytes
 		if o := g.openTransactions(); o != nil {
 			o.remove(producer, g)
 		}
@@ -303,6 +308,7 @@ func (g *group) endTransaction(producer int64, committed bool) {
 		return
 	}
 	delete(g.open, producer)
+	g.openBytes -= tx.bytes
 	tx.end = coordinator.Aborted
 	if committed {
 		tx.end = coordinator.Committed
@@ -345,6 +351,7 @@ func (g *group) dropTransactions() {
 		}
 	}
 	clear(g.open)
+	g.openBytes = 0
 	clear(g.unstable)
 }
 

@@ -14,10 +14,10 @@ import (
 
 // DescribeConfigs (key 32), versions 1 to 4.
 //
-// The settings of topics, of this broker and (by an empty name) the dynamic ones of
+// The settings of topics, of consumer groups (KIP-848), of this broker and (by an empty name) the dynamic ones of
 // all brokers, with where each value comes from and, if asked, the chain it was
 // taken from. Only the keys asked for; names that are no settings are left out.
-// Needs DescribeConfigs on the topic or the cluster.
+// Needs DescribeConfigs on the topic, the group or the cluster.
 func (h *Handler) describeConfigs(r *listener.Request) {
 	req := r.Body.(*kmsg.DescribeConfigsRequest)
 	resp := req.ResponseKind().(*kmsg.DescribeConfigsResponse)
@@ -69,6 +69,18 @@ func (h *Handler) describeResource(ctx context.Context, r *listener.Request, in 
 		return h.Broker().DescribeBroker(in.ConfigNames), nil
 	case kmsg.ConfigResourceTypeBrokerLogger:
 		return h.describeLogger(r, in)
+	case kmsg.ConfigResourceTypeGroupConfig:
+		if !h.authorize(r, kmsg.ACLOperationDescribeConfigs, kmsg.ACLResourceTypeGroup, in.ResourceName) {
+			return nil, kerr.GroupAuthorizationFailed
+		}
+		if err := namesGroup(in.ResourceName); err != nil {
+			return nil, err
+		}
+		settings, err := h.Store.GroupConfig(ctx, in.ResourceName)
+		if err != nil {
+			return nil, err
+		}
+		return h.Broker().DescribeGroup(settings, in.ConfigNames), nil
 	}
 	return nil, fmt.Errorf("%w: resources of type %v have no settings here", kerr.InvalidRequest, in.ResourceType)
 }

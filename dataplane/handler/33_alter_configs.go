@@ -13,8 +13,8 @@ import (
 )
 
 // AlterConfigs (key 33), versions 0 to 2: the settings given become the whole
-// set of the topic, or of the dynamic settings of this broker or (by an empty
-// name) of all brokers; what is not named falls back to its default.
+// set of the topic or the group, or of the dynamic settings of this broker or (by an
+// empty name) of all brokers; what is not named falls back to its default.
 // IncrementalAlterConfigs is the call that merges. Each resource by itself: a
 // value that is refused leaves all of its resource as it is. A resource named
 // twice is refused.
@@ -63,6 +63,8 @@ func (h *Handler) alter(r *listener.Request, a *alteration, times int) error {
 		return h.alterBroker(r, a)
 	case kmsg.ConfigResourceTypeBrokerLogger:
 		return h.alterLogger(r, a)
+	case kmsg.ConfigResourceTypeGroupConfig:
+		return h.alterGroup(r, a)
 	}
 	return fmt.Errorf("%w: resources of type %v have no settings here", kerr.InvalidRequest, a.typ)
 }
@@ -99,6 +101,29 @@ func (h *Handler) alterBroker(r *listener.Request, a *alteration) error {
 		}
 		return h.Broker().AlterBroker(now, a.ops, all)
 	})
+}
+
+// alterGroup changes the settings of a consumer group (KIP-848), which need not be there.
+func (h *Handler) alterGroup(r *listener.Request, a *alteration) error {
+	if !h.authorize(r, kmsg.ACLOperationAlterConfigs, kmsg.ACLResourceTypeGroup, a.name) {
+		return kerr.GroupAuthorizationFailed
+	}
+	if err := namesGroup(a.name); err != nil {
+		return err
+	}
+	return h.change(a, h.Store.GroupConfig, h.Store.ChangeGroupConfig, a.name, func(now map[string]string) (map[string]string, error) {
+		if a.whole {
+			return h.Broker().ReplaceGroup(a.ops)
+		}
+		return h.Broker().AlterGroup(now, a.ops)
+	})
+}
+
+func namesGroup(name string) error {
+	if name == "" {
+		return fmt.Errorf("%w: settings are of one group, which has to be named", kerr.InvalidRequest)
+	}
+	return nil
 }
 
 // isMe refuses the name of another broker: what can be set at a broker only that

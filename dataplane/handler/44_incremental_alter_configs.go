@@ -8,8 +8,8 @@ import (
 )
 
 // IncrementalAlterConfigs (key 44), versions 0 and 1 (KIP-339): set, delete,
-// append to and subtract from single settings of a topic, of this broker, or
-// (by an empty name) of all brokers; set the level of this broker's log (KIP-412). A resource named twice is refused.
+// append to and subtract from single settings of a topic, of a consumer group (KIP-848),
+// of this broker, or (by an empty name) of all brokers; set the level of this broker's log (KIP-412). A resource named twice is refused.
 func (h *Handler) incrementalAlterConfigs(r *listener.Request) {
 	req := r.Body.(*kmsg.IncrementalAlterConfigsRequest)
 	resp := req.ResponseKind().(*kmsg.IncrementalAlterConfigsResponse)

@@ -11,6 +11,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"sync/atomic"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kerr"
@@ -62,6 +63,10 @@ type Deps struct {
 	// txnverify.Verifier.
 	VerifyTransaction func(txnID string, p coordinator.Producer, tps []protocol.TopicPartition, add bool, done func([]error))
 	VerifyBatches     func(txnID string, p coordinator.Producer, batches []txnverify.Batch, add bool, done func([]error))
+	// VerifyingMax bounds the bytes of the Produce requests that wait together for their
+	// transactions' coordinators, each of which holds memory of its listener's budget. Zero
+	// means no bound.
+	VerifyingMax int64
 	// Fetched meters the record bytes that a consumer has been sent.
 	Fetched func(principal string, bytes, records int64)
 	// Parting says whether leaders of this broker are moving away just now; nil: never. Who
@@ -87,6 +92,9 @@ type Store interface {
 	// ChangeTopicConfig replaces them by what change makes of them. It may ask
 	// more than once, when others change them at the same time.
 	ChangeTopicConfig(ctx context.Context, topic string, change Change) error
+	// GroupConfig and ChangeGroupConfig do the same for a consumer group.
+	GroupConfig(ctx context.Context, group string) (map[string]string, error)
+	ChangeGroupConfig(ctx context.Context, group string, change Change) error
 	// BrokerConfig and ChangeBrokerConfig do the same for the dynamic settings of a
 	// broker, named by its id, or of all (DefaultEntity).
 	BrokerConfig(ctx context.Context, broker string) (map[string]string, error)
@@ -117,8 +125,9 @@ const DefaultEntity = "<default>"
 // Handler serves requests; see Serve.
 type Handler struct {
 	Deps
-	ctx     context.Context
-	serving map[int16]func(*listener.Request)
+	verifying atomic.Int64 // see VerifyingMax
+	ctx       context.Context
+	serving   map[int16]func(*listener.Request)
 }
 
 // New makes a handler whose blocking work ends with ctx.

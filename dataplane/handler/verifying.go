@@ -50,10 +50,21 @@ func (x *producing) verifyTransaction(txnID string) {
 			ProducerID: p.ID, Epoch: p.Epoch, Sequence: b.BaseSequence(), Adds: add,
 		})
 		if e.Refused = err; err == nil && guard != 0 {
-			batches, at = append(batches, txnverify.Batch{TP: e.TP, Sequence: b.BaseSequence()}), append(at, i)
+			batches, at = append(batches, txnverify.Batch{TP: e.TP, Sequence: b.BaseSequence(), Guard: guard}), append(at, i)
 		}
 	}
 	if len(batches) == 0 {
+		return
+	}
+	size := int64(x.r.Size)
+	waiting := x.h.verifying.Add(size)
+	defer x.h.verifying.Add(-size)
+	if max := x.h.VerifyingMax; max > 0 && waiting > max && waiting > size {
+		// The memory that these hold others need, the coordinators' requests to this broker among
+		// them: two brokers whose budgets are full of such would wait for each other.
+		for _, i := range at {
+			x.entries[i].Refused = refusal(kerr.CoordinatorNotAvailable, x.r.Version)
+		}
 		return
 	}
 	answered := make(chan []error, 1)

@@ -61,6 +61,7 @@ func newTxnPath(t *testing.T) *txnPath {
 	h := New(context.Background(), Deps{
 		BrokerID: 1, Broker: func() *config.Broker { return cfg }, Partitions: m, Metadata: metadata.NewCache("c"),
 		Sessions: fetchsession.New(fetchsession.Config{}), Quotas: p.q, VerifyBatches: v.VerifyBatches,
+		VerifyingMax: 1, // one at a time, which may be larger
 	})
 	l, err := listener.Listen(listener.Config{Addr: "127.0.0.1:0", Name: "PLAINTEXT", Handler: h.Serve, Budget: admission.NewLanes(64 << 20)})
 	if err != nil {
@@ -241,6 +242,36 @@ func TestPipelinedProducesStayInOrder(t *testing.T) {
 		if got := p.answer(9).Topics[0].Partitions[0]; got.ErrorCode != 0 || got.BaseOffset != want {
 			t.Errorf("answer %d: %+v", want, got)
 		}
+	}
+}
+
+// Requests that wait for a silent coordinator hold memory that others need.
+func TestFewBytesWaitForACoordinator(t *testing.T) {
+	p := newTxnPath(t)
+	gate := make(chan struct{})
+	p.gate.Store(&gate)
+	first := txnProduce(t, 12, 0, coordinator.Producer{ID: 7})
+	p.send(frameOf(first))
+	<-p.asked // it waits
+	second := &txnPath{hotPath: &hotPath{tb: t, m: p.m, q: p.q, buf: make([]byte, 1<<20)}}
+	var err error
+	if second.conn, err = net.Dial("tcp", p.conn.RemoteAddr().String()); err != nil {
+		t.Fatal(err)
+	}
+	defer second.conn.Close()
+	again := txnProduce(t, 12, 0, coordinator.Producer{ID: 8})
+	if got := second.produced(again).Topics[0].Partitions[0]; got.ErrorCode != kerr.NotEnoughReplicas.Code {
+		t.Errorf("beside one that waits: %v", kerr.ErrorForCode(got.ErrorCode))
+	}
+	if len(p.asked) != 0 {
+		t.Error("the coordinator was asked about what was refused")
+	}
+	close(gate)
+	if got := p.answer(12).Topics[0].Partitions[0]; got.ErrorCode != 0 {
+		t.Errorf("the one that waited: %v", kerr.ErrorForCode(got.ErrorCode))
+	}
+	if got := second.produced(again).Topics[0].Partitions[0]; got.ErrorCode != 0 {
+		t.Errorf("when none waits: %v", kerr.ErrorForCode(got.ErrorCode))
 	}
 }
 

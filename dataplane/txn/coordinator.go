@@ -49,6 +49,9 @@ func (c *Coordinator) Close() {
 	c.shards.Close()
 }
 
+// LoadStats says how the loading of partitions has gone, see coordinator.Partitions.Stats.
+func (c *Coordinator) LoadStats() coordinator.LoadStats { return c.shards.Stats() }
+
 // PartitionOf is the partition of __transaction_state that keeps the transactional id; -1
 // while the topic does not exist.
 func (c *Coordinator) PartitionOf(id string) int32 { return c.shards.Of(id) }

@@ -66,6 +66,25 @@ type Verifier struct {
 	mu     sync.Mutex
 	queues map[int32][]*question // by coordinator's broker; a key exists exactly while its loop runs
 	closed bool
+	stats  Stats
+}
+
+// Stats says what has been asked of coordinators since the start.
+type Stats struct {
+	Requests   int64         // answered or not
+	Partitions int64         // that they asked about
+	Failures   int64         // of those: unverified for an error, whether the coordinator's or of the way to it
+	Time       time.Duration // that the requests took, all together
+	Longest    time.Duration // of those since the last Stats
+}
+
+// Stats resets Longest.
+func (v *Verifier) Stats() Stats {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	s := v.stats
+	v.stats.Longest = 0
+	return s
 }
 
 // New returns a Verifier; Close must be called.
@@ -91,20 +110,23 @@ func (v *Verifier) Close() {
 type Batch struct {
 	TP       protocol.TopicPartition
 	Sequence int32 // its first; recordbatch.NoSequence if it has none
+
+	// Guard is that of a verification which the caller has begun for it, 0 if none is.
+	Guard commitlog.Guard
 }
 
 // Verify is VerifyBatches for batches without a sequence, as coordinators write them.
 func (v *Verifier) Verify(txnID string, p coordinator.Producer, tps []protocol.TopicPartition, add bool, done func(errs []error)) {
 	batches := make([]Batch, len(tps))
 	for i, tp := range tps {
-		batches[i] = Batch{tp, recordbatch.NoSequence}
+		batches[i] = Batch{TP: tp, Sequence: recordbatch.NoSequence}
 	}
 	v.VerifyBatches(txnID, p, batches, add, done)
 }
 
 // VerifyBatches asks whether the producer's transaction has the partitions in it, or, with
 // add, has them added to it. What the logs know already is not asked. done is called exactly
-// once, on any goroutine, maybe before the return, with an error or nil for each batch; after
+// once, on any goroutine, maybe before the return (batches is not the caller's any more), with an error or nil for each batch; after
 // nil the batch may be appended, as long as no marker comes in between.
 //
 // Errors: those of an append to a partition that is not led here; the coordinator's, of which
@@ -143,10 +165,13 @@ func (a *asking) ask() {
 	a.guards = a.guards[:0]
 	still := a.open[:0]
 	for _, i := range a.open {
-		b := a.batches[i]
-		guard, err := a.v.cfg.Begin(b.TP, commitlog.VerificationRequest{
-			ProducerID: a.producer.ID, Epoch: a.producer.Epoch, Sequence: b.Sequence, Adds: a.add,
-		})
+		b := &a.batches[i]
+		guard, err := b.Guard, error(nil)
+		if b.Guard = 0; guard == 0 { // of an earlier question it is worth nothing
+			guard, err = a.v.cfg.Begin(b.TP, commitlog.VerificationRequest{
+				ProducerID: a.producer.ID, Epoch: a.producer.Epoch, Sequence: b.Sequence, Adds: a.add,
+			})
+		}
 		if a.errs[i] = err; err == nil && guard != 0 {
 			still, a.guards = append(still, i), append(a.guards, guard)
 		}
@@ -173,10 +198,13 @@ func (a *asking) partitions() []protocol.TopicPartition {
 
 // answer takes what the coordinator said of each partition asked about.
 func (a *asking) answer(said func(protocol.TopicPartition) error) {
-	again := a.open[:0]
+	again, failed := a.open[:0], int64(0)
 	for n, i := range a.open {
 		tp := a.batches[i].TP
 		err := said(tp)
+		if err != nil {
+			failed++
+		}
 		if errors.Is(err, kerr.ProducerFenced) {
 			err = kerr.InvalidProducerEpoch
 		}
@@ -187,6 +215,9 @@ func (a *asking) answer(said func(protocol.TopicPartition) error) {
 		if a.add && errors.Is(err, kerr.ConcurrentTransactions) {
 			again = append(again, i)
 		}
+	}
+	if failed > 0 {
+		a.v.failed(failed)
 	}
 	a.open = again
 	if len(again) == 0 || time.Since(a.began) >= a.v.cfg.RetryFor || !a.v.later(a.v.cfg.RetryBackoff, a.ask) {
@@ -297,7 +328,9 @@ func (v *Verifier) take(broker int32) []*question {
 func (v *Verifier) askAll(broker int32, qs []*question) {
 	ctx, cancel := context.WithTimeout(v.ctx, v.cfg.Timeout)
 	defer cancel()
+	began := time.Now()
 	resp, err := v.cfg.Ask(ctx, broker, request(qs))
+	v.note(qs, time.Since(began))
 	switch {
 	case errors.Is(err, ErrOldCoordinator):
 		// Nothing can be learnt; producers of that time did without. To add it cannot do at all.
@@ -336,6 +369,24 @@ func (v *Verifier) askAll(broker int32, qs []*question) {
 			return kerr.CoordinatorNotAvailable // it left the partition out
 		})
 	}
+}
+
+// note counts a request.
+func (v *Verifier) note(qs []*question, took time.Duration) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.stats.Requests++
+	for _, q := range qs {
+		v.stats.Partitions += int64(len(q.tps))
+	}
+	v.stats.Time, v.stats.Longest = v.stats.Time+took, max(v.stats.Longest, took)
+}
+
+// failed counts partitions that could not be verified.
+func (v *Verifier) failed(n int64) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.stats.Failures += n
 }
 
 // request is the batched form, which only brokers may send.

@@ -219,6 +219,38 @@ func TestAnswerThatAMarkerOvertookCountsForNothing(t *testing.T) {
 }
 
 // While one request is under way to a broker the next ones gather.
+// Whoever has looked already whether there is something to ask need not do it twice; a
+// question that is put again begins anew.
+func TestVerificationThatWasBegunIsNotBegunTwice(t *testing.T) {
+	run(t, func(w *world) {
+		begun := 0
+		begin := w.v.cfg.Begin
+		w.v.cfg.Begin = func(tp protocol.TopicPartition, r commitlog.VerificationRequest) (commitlog.Guard, error) {
+			begun++
+			return begin(tp, r)
+		}
+		w.say = func(_ int32, _ string, _ protocol.TopicPartition, n int) int16 {
+			if n == 1 {
+				return kerr.ConcurrentTransactions.Code
+			}
+			return 0
+		}
+		guard, err := begin(tp(0), commitlog.VerificationRequest{ProducerID: 7, Sequence: recordbatch.NoSequence, Adds: true})
+		if err != nil || guard == 0 {
+			t.Fatal(guard, err)
+		}
+		done := make(chan []error, 1)
+		w.v.VerifyBatches("x", coordinator.Producer{ID: 7}, []Batch{{TP: tp(0), Sequence: recordbatch.NoSequence, Guard: guard}}, true, func(errs []error) { done <- errs })
+		w.want("begun by the caller", done, nil)
+		if n := w.questions(); begun != n-1 {
+			t.Errorf("begun %d times for %d questions", begun, n)
+		}
+		if err := w.append(0, 7); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
 func TestQuestionsForOneBrokerGoTogether(t *testing.T) {
 	run(t, func(w *world) {
 		w.gate = make(chan struct{})
@@ -308,6 +340,12 @@ func TestCoordinatorOutOfReach(t *testing.T) {
 		w.want("silence", w.verify("x", 8, false, tp(0)), kerr.NetworkException)
 		if d := time.Since(began); d != 30*time.Second {
 			t.Errorf("given up after %v", d)
+		}
+		if got := w.v.Stats(); got != (Stats{Requests: 3, Partitions: 3, Failures: 3, Time: 30 * time.Second, Longest: 30 * time.Second}) {
+			t.Errorf("%+v", got)
+		}
+		if got := w.v.Stats().Longest; got != 0 {
+			t.Errorf("longest since just now: %v", got)
 		}
 	})
 }

@@ -26,8 +26,15 @@ const (
 	offsetsMemory = "the same: memory (RSS)"
 )
 
-// coordinatorOf dials the group's coordinator, which may have to be elected first.
-func coordinatorOf(t *target, group string) (*conn, error) {
+// What a coordinator may be of, by FindCoordinator's key types.
+const (
+	ofGroup int8 = iota
+	ofTransactions
+)
+
+// coordinatorOf dials the coordinator of a group or of a transactional id, which may
+// have to be elected first.
+func coordinatorOf(t *target, what int8, key string) (*conn, error) {
 	c, err := dial(t.addrs[0])
 	if err != nil {
 		return nil, err
@@ -35,7 +42,7 @@ func coordinatorOf(t *target, group string) (*conn, error) {
 	defer c.Close()
 	req := kmsg.NewPtrFindCoordinatorRequest()
 	req.SetVersion(2)
-	req.CoordinatorKey = group
+	req.CoordinatorKey, req.CoordinatorType = key, what
 	for deadline := time.Now().Add(readyWithin); ; time.Sleep(10 * time.Millisecond) {
 		resp, err := c.do(req)
 		if err != nil {
@@ -46,7 +53,7 @@ func coordinatorOf(t *target, group string) (*conn, error) {
 			return dial(net.JoinHostPort(r.Host, strconv.Itoa(int(r.Port))))
 		}
 		if time.Now().After(deadline) {
-			return nil, fmt.Errorf("no coordinator of %s: %w", group, kerr.ErrorForCode(r.ErrorCode))
+			return nil, fmt.Errorf("no coordinator of %s: %w", key, kerr.ErrorForCode(r.ErrorCode))
 		}
 	}
 }
@@ -91,7 +98,7 @@ func commits(ctx context.Context, t *target, length time.Duration) (p99 float64,
 	latencies, errs := make([][]time.Duration, groups), make([]error, groups)
 	var wg sync.WaitGroup
 	for i := range groups {
-		c, err := coordinatorOf(t, fmt.Sprint("bench-commit-", i))
+		c, err := coordinatorOf(t, ofGroup, fmt.Sprint("bench-commit-", i))
 		if err != nil {
 			return 0, err
 		}
@@ -250,7 +257,7 @@ func rebalances(t *target, members, rounds int) (float64, error) {
 	group := fmt.Sprintf("bench-rebalance-%d", time.Now().UnixNano())
 	all := make([]*groupMember, members)
 	for i := range all {
-		c, err := coordinatorOf(t, group)
+		c, err := coordinatorOf(t, ofGroup, group)
 		if err != nil {
 			return 0, err
 		}
@@ -297,7 +304,7 @@ var offsetSteps = []step{
 		}
 		for g := range o.offsets / offsetsPartitions {
 			group := fmt.Sprint("bench-offsets-", g)
-			c, err := coordinatorOf(t, group)
+			c, err := coordinatorOf(t, ofGroup, group)
 			if err != nil {
 				return err
 			}

@@ -37,6 +37,7 @@ func main() {
 	flag.Float64Var(&o.behind, "behind", 2, "GB that a follower has to catch up with")
 	flag.IntVar(&o.offsets, "offsets", 1_000_000, "committed offsets that a coordinator has to load; 0 leaves the scenario out")
 	flag.BoolVar(&o.groups, "groups", false, "measure the group coordinator only")
+	flag.BoolVar(&o.transactions, "transactions", false, "measure transactions only")
 	partitions := flag.Bool("partitions", false, "measure one broker with many partitions instead: start, memory, files, idle CPU")
 	only := flag.String("only", "", "measure only one make: kafka or penstock")
 	floor := flag.String(strings.TrimPrefix(floorFlag, "-"), "", "be the server that is the machine's floor, in this folder; the bench starts it itself")
@@ -74,6 +75,7 @@ type options struct {
 	behind       float64
 	offsets      int
 	groups       bool
+	transactions bool
 }
 
 // starter brings up that many brokers in a folder.
@@ -111,7 +113,8 @@ func run(ctx context.Context, o options, only string) error {
 		}
 		report(os.Stdout, r)
 	}()
-	if o.single && !o.groups {
+	part := o.groups || o.transactions
+	if o.single && !part {
 		// Each start is of a new broker; the last ones stay for the loads.
 		for range o.rounds - 1 {
 			if err := compete(ctx, o, all, 1, startSteps); err != nil {
@@ -122,22 +125,28 @@ func run(ctx context.Context, o options, only string) error {
 			return err
 		}
 	}
-	if o.offsets > 0 {
+	if o.offsets > 0 && (o.groups || !part) {
 		if err := compete(ctx, o, all, 1, offsetSteps); err != nil {
 			return err
 		}
 	}
-	if o.backlog > 0 && !o.groups {
+	if o.backlog > 0 && !part {
 		if err := compete(ctx, o, all, 1, backlogSteps); err != nil {
 			return err
 		}
 	}
 	if o.cluster {
-		steps := clusterSteps
-		if o.groups {
-			steps = clusterSteps[:1] // the topic
+		steps := slices.Concat(clusterSteps, groupSteps, txnSteps)
+		if part {
+			steps = slices.Clone(clusterSteps[:1]) // the topic
+			if o.groups {
+				steps = append(steps, groupSteps...)
+			}
+			if o.transactions {
+				steps = append(steps, txnSteps...)
+			}
 		}
-		if err := compete(ctx, o, all, 3, slices.Concat(steps, groupSteps)); err != nil {
+		if err := compete(ctx, o, all, 3, steps); err != nil {
 			return err
 		}
 	}

@@ -47,6 +47,10 @@ var rows = []struct {
 	{commitAlone, "ms", false},
 	{commitLatency, "ms", false},
 	{rebalanceTime, "ms", false},
+	{txnRate, "commits/s", true},
+	{txnEnd, "ms", false},
+	{txnWhole, "ms", false},
+	{txnCPU, "us/commit", false},
 	{offsetsLoad, "ms", false},
 	{offsetsMemory, "MB", false},
 }
@@ -86,6 +90,7 @@ var targets = []struct {
 	{row: clusterLatency, than: "kafka", limit: 0.35},
 	{row: commitLatency, than: "kafka", limit: 0.5},
 	{row: rebalanceTime, than: "kafka", limit: 0.5},
+	{row: txnRate, than: "kafka", limit: 2, atLeast: true},
 	{row: offsetsLoad, than: "kafka", limit: 0.5},
 }
 
