@@ -2,8 +2,10 @@ package brokertest
 
 import (
 	"fmt"
+	"math"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
@@ -58,4 +60,27 @@ func TestSlowReadersLeaveTheLogItsFiles(t *testing.T) {
 	if served < files/4 {
 		t.Errorf("%d of %d readers were served", served, readers)
 	}
+}
+
+// TestPollOfAClientThatIsGoneEnds: nobody reads from a connection whose poll is pending, so
+// its end is not seen. A poll as long as a client likes would keep it for weeks.
+func TestPollOfAClientThatIsGoneEnds(t *testing.T) {
+	c := Start(t, Options{Settings: []string{"connections.max.idle.ms=3000"}})
+	c.CreateTopic("quiet", 1, 1)
+	n := c.Brokers[0]
+	b := &target{addr: n.Addr}
+	before := descriptors(t, n)
+	for range 50 {
+		w := b.dial(t)
+		req := fetchOf("quiet", 0, 0)
+		req.MaxWaitMillis, req.MinBytes = math.MaxInt32, math.MaxInt32
+		w.send(req)
+		w.Close()
+	}
+	Await(t, 15*time.Second, "the connections' end", func() error {
+		if now := descriptors(t, n); now > before+20 {
+			return fmt.Errorf("%d descriptors, %d before", now, before)
+		}
+		return nil
+	})
 }
