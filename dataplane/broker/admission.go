@@ -130,12 +130,13 @@ func (b *Broker) setRevocations(cfg *config.Broker) {
 
 // connectionLimits are the configured ones, but never more than the process has
 // files for: connections that take the last one keep a log from rolling its
-// segment, which fails a whole log folder. Half of the files are for connections
-// at most, and a quarter for those of the inter-broker listener, which
-// max.connections does not bound.
+// segment, which fails a whole log folder. Each may also keep a segment open that
+// its reply is sent from, beyond what commitlog.LimitOpenFiles allows. So three tenths
+// of the files are for connections, as many for those segments, a fifth for the logs, and
+// an eighth for connections of the inter-broker listener, which max.connections does not bound.
 func connectionLimits(cfg *config.Broker, files int) admission.ConnectionLimits {
 	l := admission.ConnectionLimits{
-		Max: atMost(cfg.MaxConnections, files/2), MaxPerIP: cfg.MaxConnectionsPerIP,
+		Max: atMost(cfg.MaxConnections, files*3/10), MaxPerIP: cfg.MaxConnectionsPerIP,
 		PerListener: maps.Clone(cfg.ListenerMaxConnections), Overrides: cfg.MaxConnectionsPerIPFor,
 	}
 	l.Samples, l.Window, l.Rate = cfg.QuotaSamples, cfg.QuotaWindow, creationRate(cfg.MaxConnectionRate)
@@ -148,7 +149,7 @@ func connectionLimits(cfg *config.Broker, files int) admission.ConnectionLimits 
 		if l.PerListener == nil {
 			l.PerListener = map[string]int{}
 		}
-		l.PerListener[l.Protected] = atMost(l.PerListener[l.Protected], files/4)
+		l.PerListener[l.Protected] = atMost(l.PerListener[l.Protected], files/8)
 	}
 	return l
 }

@@ -19,9 +19,9 @@ import (
 const maxOpenFiles = 16384
 
 // LimitOpenFiles sets how many segment and index files all logs of the process may
-// keep open; those in use come on top, see FilesShort. 0 is the default: a fifth of RLIMIT_NOFILE, as
-// connections may take three quarters, but at most 16,384. Files above the bound are
-// closed as others are opened.
+// keep open; those in use come on top, see FilesShort. 0 is the default: a fifth of RLIMIT_NOFILE,
+// as connections and what they keep in use may take most of the rest, but at most 16,384. Files
+// above the bound are closed as others are opened.
 func LimitOpenFiles(n int) {
 	if n <= 0 {
 		n = maxOpenFiles
@@ -33,12 +33,12 @@ func LimitOpenFiles(n int) {
 	opened.mu.Lock()
 	defer opened.mu.Unlock()
 	opened.limit = max(n, 1)
-	opened.over.Store(len(opened.files) > opened.limit)
+	opened.counted()
 }
 
 // FilesShort says that so many files are pinned that all logs together have more open than they
 // should: a reader that has one Slice already had better not take the next from another file.
-func FilesShort() bool { return opened.over.Load() }
+func FilesShort() bool { return opened.short.Load() }
 
 func init() { LimitOpenFiles(0) }
 
@@ -53,7 +53,16 @@ type openFiles struct {
 	limit int
 	files []*fileRef
 	hand  int
-	over  atomic.Bool // there are more than limit, as too many were pinned
+	over  atomic.Bool // there are more than limit
+	short atomic.Bool // and not only because the hand has yet to find what to close
+}
+
+// counted notes how many files are open. Where all were used since the hand last passed, it
+// goes round once before it closes any, and some more are open by then. REQUIRES: mu held.
+func (o *openFiles) counted() {
+	n := len(o.files)
+	o.over.Store(n > o.limit)
+	o.short.Store(n > o.limit+o.limit/64)
 }
 
 // add takes in a file that has been opened, and closes others in its place.
@@ -63,10 +72,10 @@ func (o *openFiles) add(r *fileRef) {
 	o.shrink(o.limit-1, handSteps)
 	r.slot = len(o.files)
 	o.files = append(o.files, r)
-	o.over.Store(len(o.files) > o.limit)
+	o.counted()
 }
 
-// trim closes what was above the limit only because it was pinned.
+// trim closes what is above the limit and in use no more.
 func (o *openFiles) trim() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -112,7 +121,7 @@ func (o *openFiles) take(r *fileRef) {
 	o.files[r.slot], last.slot = last, r.slot
 	o.files[len(o.files)-1] = nil
 	o.files = o.files[:len(o.files)-1]
-	o.over.Store(len(o.files) > o.limit)
+	o.counted()
 }
 
 // fileRef is a file of a segment. It is opened when it is first used, and may be

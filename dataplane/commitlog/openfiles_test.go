@@ -119,6 +119,54 @@ func TestOpenFilesStayBoundedOverManyLogs(t *testing.T) {
 	}
 }
 
+// Where more files are busy than may be open, a few more are for a moment. That must not cut
+// the replies of readers short: only files that they keep in use may.
+func TestFilesAreNotShortWhileTheyAreUsedInTurn(t *testing.T) {
+	const limit = 1024
+	limitOpenFiles(t, limit)
+	fsys := vfs.NewMem()
+	must(t, fsys.MkdirAll(dir))
+	var files []*fileRef
+	use := func(r *fileRef) {
+		_, err := r.pin()
+		must(t, err)
+		must(t, r.release())
+	}
+	more := false
+	for base := range int64(2 * limit) {
+		files = append(files, newFileRef(fsys, dir, base, logSuffix, true))
+		_, err := files[base].pin()
+		must(t, err)
+		more = more || opened.over.Load()
+		if FilesShort() {
+			t.Fatalf("short of files with %d open of %d", len(opened.files), limit)
+		}
+		must(t, files[base].release())
+		for _, r := range files[max(0, base-limit/2):] {
+			use(r)
+		}
+	}
+	if !more {
+		t.Error("there were never more open than allowed: nothing is shown")
+	}
+	for _, r := range files[:limit+limit/32] {
+		_, err := r.pin()
+		must(t, err)
+	}
+	if !FilesShort() {
+		t.Errorf("not short of files with %d in use of %d", limit+limit/32, limit)
+	}
+	for _, r := range files[:limit+limit/32] {
+		must(t, r.release())
+	}
+	if FilesShort() {
+		t.Errorf("short of files when they are in use no more: %d open of %d", len(opened.files), limit)
+	}
+	for _, r := range files {
+		must(t, r.retire())
+	}
+}
+
 func TestASliceKeepsItsFileOpenWhateverElseIsOpened(t *testing.T) {
 	limitOpenFiles(t, 2)
 	c := &countingFS{FS: vfs.NewMem()}

@@ -80,6 +80,9 @@ func (h *Handler) fetch(r *listener.Request) {
 		x.asked = append(x.asked, i)
 	}
 	wait := time.Duration(req.MaxWaitMillis) * time.Millisecond
+	if idle := h.Broker().ConnectionsMaxIdle; idle > 0 {
+		wait = min(wait, idle) // nobody reads from a connection meanwhile, nor notices its end
+	}
 	if len(x.asked) < len(parts) || len(parts) == 0 {
 		wait = 0 // what was refused is news that must not wait; nothing asked has nothing to wait for
 	}
