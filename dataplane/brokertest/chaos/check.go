@@ -25,12 +25,12 @@ func (h *History) Check(f Final) []nemesis.Anomaly {
 		part, topic := h.parts[at], h.topics[at.Topic]
 		if end, ok := f.Ends[at.Topic][at.Partition]; ok { // else it did not heal, which is an anomaly already
 			h.checkLog(at, part, end)
+			h.checkGroup(at, part, f.Group[at.Topic][at.Partition])
 		}
 		h.checkWrites(at, part, topic)
 		if topic.Keeps {
 			h.checkLatest(at, part)
 		}
-		h.checkGroup(at, part, f.Group[at.Topic][at.Partition])
 	}
 	for row, c := range h.commits {
 		got, there := f.Commits[row]

@@ -108,6 +108,7 @@ func TestCheckAllowsWhatIsAllowed(t *testing.T) {
 	}
 	h.Read("a", "all", 0, 4, 2, 2, []Record{{0, 3, 2, 0}, {1, 4, 2, 1}})
 	h.Latest("all", 0, 3, h.Now()+time.Second, 1)
+	h.GroupCommitted("all", 1, 5) // of a partition that did not heal, and was not asked for
 	f := Final{Ends: map[string]map[int32]int64{"one": {0: 2}, "all": {0: 2}}}
 	if got := h.Check(f); len(got) > 0 {
 		t.Errorf("found %v", got)

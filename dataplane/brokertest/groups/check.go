@@ -156,11 +156,12 @@ func (c *checker) offsets() {
 			}
 		}
 	}
+	reigns := reignsIn(c.events)
 	for p, r := range parts {
 		known, sent := highest(r.known), highest(r.sent)
 		for _, e := range r.seen {
 			got := e.Offsets[p]
-			if before, ok := last(known, e.Sent); ok && before.offset > got {
+			if before, ok := last(known, e.Sent); ok && before.offset > got && !deposed(reigns, e) {
 				c.anomaly("offset back", p, "OffsetFetch, asked at %s, says %d; %s had shown %d at %s", c.at(e.Sent), got, before.who, before.offset, c.at(before.at))
 			}
 			if before, ok := last(sent, e.At); got >= 0 && (!ok || before.offset < got) {
@@ -223,26 +224,20 @@ func (c *checker) count() {
 	}
 	c.counts.Generations = int(newest - first + 1)
 	for _, l := range lives(c.events) {
-		c.counts.Changes += l.departures()
+		c.counts.Changes += 1 + 2*len(l.returns())
 	}
 }
 
-// departures counts how often an incarnation went: at its end, if it was a member, and
-// each time it came back after its time was over by its own clock.
-func (l *life) departures() int {
-	if len(l.alive) == 0 {
-		return 0
-	}
-	n := 1
-	counted := int64(0)
+// returns are when an incarnation was told that it is no member, after its time was over by
+// its own clock and it had been one since the last time: it went, and came back or may have.
+func (l *life) returns() (all []int64) {
 	for _, f := range l.fenced {
-		again := slices.ContainsFunc(l.alive, func(a Event) bool { return a.At > counted && a.At < f.At })
+		again := slices.ContainsFunc(l.alive, func(a Event) bool { return (len(all) == 0 || a.At > all[len(all)-1]) && a.At < f.At })
 		if again && f.Code == kerr.UnknownMemberID.Code && l.expellable(f.At) <= f.At {
-			n += 2
-			counted = f.At
+			all = append(all, f.At)
 		}
 	}
-	return n
+	return all
 }
 
 // Allowed is how many generations a group may have had. Each change of membership (a
@@ -256,16 +251,68 @@ func Allowed(p Protocol, c Counts) int {
 	return per*c.Changes + 2*per*c.Moves + 1
 }
 
+// storm looks at each round by itself: at its end the group was whole and still, so what changed
+// in a round is no excuse for a rebalance in the next.
 func (c *checker) storm() {
+	all := lives(c.events)
+	var protocol Protocol
+	var rests []int64
+	for _, l := range all {
+		protocol = l.start.Protocol
+	}
 	for _, e := range c.events {
-		if e.Kind == Started {
-			if most := Allowed(e.Protocol, c.counts); c.counts.Generations > most {
-				c.anomaly("storm", -1, "%d generations; %d changes of members and %d of the coordinator allow %d",
-					c.counts.Generations, c.counts.Changes, c.counts.Moves, most)
-			}
-			return
+		if e.Kind == Rested {
+			rests = append(rests, e.At)
 		}
 	}
+	slices.Sort(rests)
+	from, before := int64(0), int32(0)
+	for _, to := range append(rests, never) {
+		n, newest := c.round(all, from, to)
+		n.Generations = int(max(newest, before) - before)
+		if most := Allowed(protocol, n); n.Generations > most {
+			c.anomaly("storm", -1, "%d generations between %s and %s; %d changes of members and %d of the coordinator allow %d",
+				n.Generations, c.at(max(from, c.h.start)), c.at(min(to, c.newest())), n.Changes, n.Moves, most)
+		}
+		from, before = to, max(newest, before)
+	}
+}
+
+// round counts what changed in a time, and finds the newest generation that anybody knew in it.
+func (c *checker) round(all map[string]*life, from, to int64) (n Counts, newest int32) {
+	in := func(t int64) bool { return t >= from && t < to }
+	reigns := 0
+	for _, e := range c.events {
+		switch {
+		case !in(e.At):
+		case e.Kind == Started:
+			n.Changes++
+		case e.Kind == Moved:
+			n.Moves++
+		case e.Kind == Reigns:
+			reigns++
+		case e.Kind == Alive:
+			newest = max(newest, e.Generation)
+		}
+	}
+	n.Moves = max(n.Moves, reigns) // one that was killed may get the group back
+	for _, l := range all {
+		for _, t := range l.returns() {
+			if in(t) {
+				n.Changes += 2
+			}
+		}
+		// It may have gone, killed, up to a session after it was heard of.
+		if l.last < to && l.last+int64(l.start.Session) >= from {
+			n.Changes++
+		}
+	}
+	return n, newest
+}
+
+// newest is when the last event was written.
+func (c *checker) newest() int64 {
+	return slices.MaxFunc(c.events, byTime).At
 }
 
 // Report is for people: the anomalies by kind, and what the run was made of.

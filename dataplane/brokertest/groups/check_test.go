@@ -1,6 +1,7 @@
 package groups
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -70,6 +71,37 @@ func (s *story) commits(sec float64, member string, offset int64, err *kerr.Erro
 
 func (s *story) sees(sec float64, offset int64) {
 	s.add(sec, "", Event{Kind: Seen, Sent: s.at(sec - 0.1), Offsets: map[int32]int64{0: offset}})
+}
+
+// coordinators are two: at second 9 the second one has taken the group over, and a commits 8.
+func coordinators() *story {
+	s := newStory(Eager)
+	s.started(0, "a", "")
+	s.add(0, "", Event{Kind: Reigns, Broker: "first"})
+	s.commits(5, "a", 5, nil)
+	s.add(9, "", Event{Kind: Reigns, Broker: "second"})
+	s.commits(11, "a", 8, nil)
+	return s
+}
+
+// crowd is so many members who join in one rebalance, and a rest, until second 6.
+func crowd(n int) *story {
+	s := newStory(Eager)
+	for i := range n {
+		s.started(1, fmt.Sprint("m", i), "")
+	}
+	s.still(n, 5, 1)
+	return s
+}
+
+// still has the members of a crowd in one generation, a rest's end a second later, and
+// all of them there after it.
+func (s *story) still(n int, sec float64, generation int32) {
+	for i := range n {
+		s.beats(sec, fmt.Sprint("m", i), generation)
+		s.beats(sec+2, fmt.Sprint("m", i), generation)
+	}
+	s.add(sec+1, "", Event{Kind: Rested})
 }
 
 func (s *story) kinds() []string {
@@ -213,6 +245,19 @@ func TestCheckFindsEachAnomaly(t *testing.T) {
 			}
 			return s
 		}},
+		"a coordinator that has lost an offset at its load": {"offset back", func() *story {
+			s := coordinators()
+			s.add(13, "", Event{Kind: Seen, Sent: s.at(12), Broker: "second", Offsets: map[int32]int64{0: 5}})
+			return s
+		}},
+		"rebalances after a rest that changes before it would have allowed": {"storm", func() *story {
+			s := crowd(20)
+			for g := range int32(3) {
+				s.beats(32+float64(g), "m0", 2+g)
+			}
+			s.still(20, 35, 4)
+			return s
+		}},
 	} {
 		t.Run(strings.ReplaceAll(name, " ", "-"), func(t *testing.T) {
 			got := test.story().kinds()
@@ -235,6 +280,26 @@ func TestCheckAllowsWhatIsAllowed(t *testing.T) {
 		return s
 	}
 	for name, story := range map[string]func() *story{
+		"a deposed coordinator that tells older offsets": func() *story {
+			s := coordinators()
+			s.add(13, "", Event{Kind: Seen, Sent: s.at(12), Broker: "first", Offsets: map[int32]int64{0: 5}})
+			return s
+		},
+		"a rebalance for each change between two rests": func() *story {
+			s := crowd(20)
+			s.started(9, "m20", "")
+			s.beats(10, "m20", 2)
+			s.fenced(20, "m0", kerr.UnknownMemberID) // its session was over
+			s.beats(21, "m0", 4)
+			s.still(21, 25, 4)
+			return s
+		},
+		"a killed coordinator's group between two rests": func() *story {
+			s := crowd(20)
+			s.add(9, "", Event{Kind: Moved})
+			s.still(20, 25, 3)
+			return s
+		},
 		"given on when the session was over, and the first is back": func() *story {
 			s := silent(Eager, "")
 			s.beats(11.1, "b", 2)

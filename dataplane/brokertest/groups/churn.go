@@ -77,6 +77,7 @@ func (r *run) until(at time.Time) {
 			r.undo = r.undo[1:]
 			f()
 		}
+		r.supervise()
 		left := time.Until(at)
 		if left <= 0 {
 			return
@@ -148,12 +149,17 @@ func (r *run) doToWorker(step Step) error {
 	}
 	w := all[r.r.IntN(len(all))]
 	if step == Freeze {
+		length, peace := r.upTo(2*r.o.Session), time.Duration(0)
+		if r.o.Alone {
+			length, peace = 2*r.o.Session, 3*r.o.Session
+		}
 		w.signal(syscall.SIGSTOP)
 		r.frozen[w] = true
-		r.after(r.upTo(2*r.o.Session), func() {
+		r.after(length, func() {
 			w.signal(syscall.SIGCONT)
 			delete(r.frozen, w)
 		})
+		r.until(time.Now().Add(peace))
 		return nil
 	}
 	w.kill()
@@ -186,8 +192,23 @@ func (r *run) move(g Group) error {
 	r.c.Brokers[id].Kill()
 	r.down[id] = true
 	r.after(r.upTo(4*time.Second), func() {
-		r.c.Brokers[id].Start()
+		r.c.Brokers[id].Launch()
 		delete(r.down, id)
 	})
 	return nil
+}
+
+// supervise starts brokers that have ended by themselves: one may that loses ZooKeeper at its
+// start, on a machine that has other work. It was killed as others are, to its groups.
+func (r *run) supervise() {
+	for i, b := range r.c.Brokers {
+		if r.down[i] || !b.Ended() {
+			continue
+		}
+		r.t.Logf("broker %d has ended by itself", i)
+		for _, g := range r.o.Groups {
+			r.h.Add(Event{At: now(), Kind: Moved, Group: g.Name})
+		}
+		b.Launch()
+	}
 }

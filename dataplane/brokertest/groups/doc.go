@@ -51,9 +51,10 @@
 // asks. That its commits are refused then is what the next check is for.
 //
 // A coordinator that was deposed and has not heard of it may answer heartbeats while its
-// successor's clock for the member runs, as Kafka's may: the protocol has no fence there but the
+// successor's clock for the member runs, and tell older offsets, as Kafka's may: the protocol has no fence there but the
 // generation of a commit. So the brokers' logs are read for who loaded the group when, and what
-// another broker has answered to a request that was sent later keeps nobody's session up.
+// another broker has answered to a request that was sent later keeps nobody's session up, and
+// its offsets may be old.
 //
 // # The anomalies
 //
@@ -67,7 +68,9 @@
 //     question. Members that have sent a commit and did not get its answer never commit again, since it
 //     might arrive after a later one.
 //   - offset invented: OffsetFetch shows more than anybody had committed.
-//   - storm: more generations than the changes of membership allow, see Allowed.
+//   - storm: more generations between two rests than the changes of membership and of the
+//     coordinator in that time allow, see Allowed. At a rest the group was whole and still, so
+//     whatever had changed before it is no excuse any more.
 //   - restless: a new generation while nothing changed.
 //   - not healed: a partition without an owner, or a member without the newest generation,
 //     long after everything was mended.

@@ -29,6 +29,7 @@ const (
 	Committed Kind = "committed" // what was answered to it
 	Seen      Kind = "seen"      // an answer to OffsetFetch
 	Moved     Kind = "moved"     // the group's coordinator was killed, see Event.At
+	Rested    Kind = "rested"    // the group was whole and still: what had changed has had its rebalances
 	Reigns    Kind = "reigns"    // Broker began to load the group: it is the coordinator
 )
 

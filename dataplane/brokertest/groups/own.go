@@ -21,21 +21,16 @@ type life struct {
 	alive  []Event
 	fenced []Event
 	owned  []Event // Owns and Released
+	last   int64   // when the newest of all was written
 }
 
 // lives sorts a group's events by incarnation.
 func lives(events []Event) map[string]*life {
 	all := map[string]*life{}
-	var reigns []Event
-	for _, e := range events {
-		if e.Kind == Reigns {
-			reigns = append(reigns, e)
-		}
-	}
-	slices.SortStableFunc(reigns, byTime)
+	reigns := reignsIn(events)
 	for _, e := range events {
 		if e.Kind == Started {
-			all[e.Member] = &life{start: e}
+			all[e.Member] = &life{start: e, last: e.At}
 		}
 	}
 	for _, e := range events {
@@ -43,6 +38,7 @@ func lives(events []Event) map[string]*life {
 		if l == nil {
 			continue
 		}
+		l.last = max(l.last, e.At)
 		switch e.Kind {
 		case Alive:
 			if !deposed(reigns, e) {
@@ -60,6 +56,18 @@ func lives(events []Event) map[string]*life {
 		slices.SortStableFunc(l.owned, byTime)
 	}
 	return all
+}
+
+// reignsIn are the coordinators' loads, in the order of time.
+func reignsIn(events []Event) []Event {
+	var reigns []Event
+	for _, e := range events {
+		if e.Kind == Reigns {
+			reigns = append(reigns, e)
+		}
+	}
+	slices.SortStableFunc(reigns, byTime)
+	return reigns
 }
 
 // deposed says whether an answer came from a broker that was not the coordinator any more

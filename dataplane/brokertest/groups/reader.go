@@ -99,10 +99,10 @@ func (r *reader) answer(a asked, body []byte) {
 	case *kmsg.SyncGroupResponse:
 		r.status(a, resp.ErrorCode, Event{Generation: open(a).(*kmsg.SyncGroupRequest).Generation})
 	case *kmsg.ConsumerGroupHeartbeatResponse:
-		e := Event{Generation: resp.MemberEpoch}
-		if resp.MemberEpoch < 0 {
-			return // it has left
+		if open(a).(*kmsg.ConsumerGroupHeartbeatRequest).MemberEpoch < 0 {
+			return // it leaves, and may have left before: the answer to its first asking may be lost
 		}
+		e := Event{Generation: resp.MemberEpoch}
 		if resp.Assignment != nil {
 			e.Told = true
 			for _, t := range resp.Assignment.Topics {

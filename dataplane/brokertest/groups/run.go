@@ -5,16 +5,20 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"net"
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"penstock/dataplane/brokertest"
 )
@@ -41,6 +45,7 @@ type Options struct {
 	Heal       time.Duration // how long a mended group may take to be whole
 	Quiet      time.Duration // how long nothing may happen to it then
 	Only       []Step        // of all steps; empty: all
+	Alone      bool          // each Freeze lasts two sessions and is followed by one of peace: others go on with what was its members', surely
 	Settings   []string      // of every broker
 	Binary     string        // the broker to run; empty: as it is built
 	Dir        string        // for the workers' logs
@@ -66,7 +71,7 @@ type run struct {
 	born    map[string]Order // by incarnation
 	undo    []undoing
 	frozen  map[*worker]bool
-	down    map[int]bool   // brokers that a step has killed and will start again
+	down    map[int]bool   // brokers that a step has killed and will start again; the others are, if they end
 	started int            // workers, so far
 	asked   map[string]int // members of a group that were started, so far; of many groups only
 
@@ -108,7 +113,7 @@ func Run(t testing.TB, o Options) ([]Anomaly, map[string]Counts) {
 // beside; it may be called again.
 func begin(t testing.TB, o Options, brokers int) (r *run, end func()) {
 	t.Helper()
-	settings := append([]string{"group.min.session.timeout.ms=1000", "zookeeper.session.timeout.ms=2000", "replica.lag.time.max.ms=3000"}, o.Settings...)
+	settings := append([]string{"group.min.session.timeout.ms=1000", "zookeeper.session.timeout.ms=2000", "zookeeper.connection.timeout.ms=20000", "replica.lag.time.max.ms=3000"}, o.Settings...)
 	if slices.ContainsFunc(o.Groups, func(g Group) bool { return g.Protocol == Consumer }) {
 		settings = append(settings, "group.consumer.min.session.timeout.ms=1000", "group.consumer.min.heartbeat.interval.ms=100",
 			fmt.Sprintf("group.consumer.session.timeout.ms=%d", o.Session.Milliseconds()),
@@ -265,20 +270,27 @@ func (r *run) observe(group string) {
 // look notes what the group has committed.
 func (r *run) look(group string) error {
 	asked := now()
-	got, err := r.adm.FetchOffsets(r.ctx, group)
-	if err != nil {
-		return err
-	}
-	e := Event{At: now(), Kind: Seen, Group: group, Sent: asked, Offsets: map[int32]int64{}}
+	req := kmsg.NewPtrOffsetFetchRequest()
+	req.Group = group
+	t := kmsg.NewOffsetFetchRequestTopic()
+	t.Topic = topic
 	for p := range r.o.Partitions {
-		e.Offsets[p] = -1
+		t.Partitions = append(t.Partitions, p)
 	}
-	got.Each(func(o kadm.OffsetResponse) {
-		if e.Offsets[o.Partition] = o.At; o.Err != nil {
-			delete(e.Offsets, o.Partition)
-		}
+	req.Topics = append(req.Topics, t)
+	answer := r.cl.RequestSharded(r.ctx, req)[0] // a group has one coordinator
+	if answer.Err != nil {
+		return answer.Err
+	}
+	resp := answer.Resp.(*kmsg.OffsetFetchResponse)
+	offsets, ok := fetched(resp)
+	if !ok {
+		return fmt.Errorf("offsets of %s: %w", group, kerr.ErrorForCode(resp.ErrorCode))
+	}
+	r.h.Add(Event{
+		At: now(), Kind: Seen, Group: group, Sent: asked, Offsets: offsets,
+		Broker: net.JoinHostPort(answer.Meta.Host, strconv.Itoa(int(answer.Meta.Port))),
 	})
-	r.h.Add(e)
 	return nil
 }
 
@@ -292,8 +304,9 @@ func (r *run) rest() {
 	for name := range r.where {
 		r.ask(name, Order{Do: "let", Member: name})
 	}
+	whole := map[string]bool{}
 	for _, g := range r.o.Groups {
-		r.within(g.Name, func() error {
+		whole[g.Name] = r.within(g.Name, func() error {
 			for range g.Members - len(r.pending(g.Name)) {
 				r.start(g, "") // after some that could not go on
 			}
@@ -317,6 +330,8 @@ func (r *run) rest() {
 	for _, g := range r.o.Groups {
 		if after := r.h.generation(g.Name); after != before[g.Name] {
 			r.h.Anomaly("restless", g.Name, "from generation %d to %d while nothing changed", before[g.Name], after)
+		} else if whole[g.Name] {
+			r.h.Add(Event{At: now(), Kind: Rested, Group: g.Name})
 		}
 	}
 	r.t.Logf("%v: generations %v, %d members started", time.Since(r.began).Round(time.Second), before, r.names)
@@ -335,13 +350,14 @@ func (r *run) pending(group string) []string {
 	return all
 }
 
-// within polls until cond holds, and else makes an anomaly of it. It has to hold for two
+// within polls until cond holds, and else makes an anomaly of it and returns false. It has to hold for two
 // heartbeats in one generation: a member of a cooperative group has its new assignment
 // before it gives up the rest.
-func (r *run) within(group string, cond func() error) {
+func (r *run) within(group string, cond func() error) bool {
 	var err error
 	since, generation := time.Time{}, int32(-1)
 	for began := time.Now(); time.Since(began) < r.o.Heal; time.Sleep(100 * time.Millisecond) {
+		r.supervise()
 		if err = cond(); err != nil {
 			since = time.Time{}
 			continue
@@ -350,11 +366,12 @@ func (r *run) within(group string, cond func() error) {
 			since, generation = time.Now(), now
 		}
 		if time.Since(since) > r.o.Session/4 {
-			return
+			return true
 		}
 		err = errors.New("it has only just become whole")
 	}
 	r.h.Anomaly("not healed", group, "not within %v: %v", r.o.Heal, err)
+	return false
 }
 
 // agrees says whether the coordinator counts just the members that live.

@@ -219,3 +219,26 @@ func TestTapOfTheDeadIsSilent(t *testing.T) {
 		t.Errorf("dial: %v", err)
 	}
 }
+
+// A member whose coordinator dies before it answers a leave asks the next one, which does not know
+// it any more. Nobody has thrown it out.
+func TestAnAnswerToALeaveIsNoFence(t *testing.T) {
+	for epoch, want := range map[int32]string{-1: "", -2: "", 7: string(Fenced)} {
+		req := kmsg.NewPtrConsumerGroupHeartbeatRequest()
+		req.MemberEpoch = epoch
+		resp := kmsg.NewPtrConsumerGroupHeartbeatResponse()
+		resp.ErrorCode = kerr.UnknownMemberID.Code
+		var log bytes.Buffer
+		r := &reader{log: &Log{out: &log}}
+		r.answer(asked{key: req.Key(), body: append([]byte{0}, req.AppendTo(nil)...)}, append([]byte{0}, resp.AppendTo(nil)...))
+		var e Event
+		if log.Len() > 0 {
+			if err := json.Unmarshal(log.Bytes(), &e); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if string(e.Kind) != want {
+			t.Errorf("to one of epoch %d: %q, want %q", epoch, e.Kind, want)
+		}
+	}
+}
