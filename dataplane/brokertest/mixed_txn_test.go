@@ -13,6 +13,7 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kgo"
 
+	"penstock/dataplane/brokertest/apache"
 	"penstock/dataplane/coordinator"
 )
 
@@ -135,6 +136,9 @@ func TestMixedTransactionsChangeHands(t *testing.T) {
 		read(name)
 		if c.maker(from.ID) == penstock {
 			transactionStates(t, from, id, "Ongoing")
+			if kinds, _, undecoded := from.decoded(t, apache.V44, "__transaction_state"); kinds["0 v0"] == 0 || len(undecoded) > 0 {
+				t.Errorf("Kafka 4.4 finds %v, and does not decode %q", kinds, undecoded)
+			}
 		}
 		from.Start()
 		c.AwaitWhole("__transaction_state", time.Minute)
