@@ -24,7 +24,7 @@ func (b *Broker) startTransactions(context.Context) error {
 	b.txns = txn.New(txn.Config{
 		MaxTimeout: b.cfg.TransactionMaxTimeout, AbortInterval: b.cfg.TransactionAbortInterval,
 		IDExpiration: b.cfg.TransactionalIDExpiration, ExpiryInterval: b.cfg.TransactionalIDInterval,
-		Patience: transactionPatience, Version: func() int16 { return b.finalized().Levels[protocol.FeatureTransactionVersion] },
+		Patience: transactionPatience, Version: func() int16 { return b.features.read().Levels[protocol.FeatureTransactionVersion] },
 		NextProducerID: b.producerIDs.take, Peers: peers, Settle: log.Settle, Logger: b.log,
 	}, log)
 	b.startVerifier()

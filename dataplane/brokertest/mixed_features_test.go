@@ -13,13 +13,13 @@ import (
 )
 
 // Beside a broker of Kafka 3.9, which cannot do the second version of transactions, clients are
-// told to use the first, and a leader of ours verifies with Kafka's coordinator. Kafka's
-// controller and brokers do not mind the features that ours register.
+// told to use the first, and a leader of ours verifies with Kafka's coordinator, also while that broker
+// is only down. Kafka's controller and brokers do not mind the features that ours register.
 func TestMixedFeatures(t *testing.T) {
 	c := startMixed(t, 2, 1)
 	ours, theirs := c.Brokers[:2], c.Brokers[2]
 	epoch := agreed(t, "no features beside Kafka", 0, -1, ours...)
-	ctx, cancel := context.WithTimeout(context.Background(), 4*time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), 8*time.Minute)
 	defer cancel()
 
 	const topic = "exact"
@@ -63,10 +63,34 @@ func TestMixedFeatures(t *testing.T) {
 	ours[1].Stop()
 	ours[1].Start() // registers its features under Kafka's controller
 	ours[1].AwaitServing()
-	c.AwaitWhole(topic, time.Minute)
+	c.AwaitWhole(topic, 2*time.Minute)
 	epoch = agreed(t, "no features under Kafka's controller", 0, epoch, ours...)
+	theirs.Kill()
+	epoch = agreed(t, "no features while Kafka is down", 0, epoch, ours...)
+	theirs.Start()
+	theirs.AwaitServing()
+	epoch = agreed(t, "no features with Kafka again", 0, epoch, ours...)
+
+	// Drained and stopped it is gone for good, and what began with the first version goes on with the second.
+	for name, partitions := range map[string]int{topic: 3, "__transaction_state": 2} {
+		c.AwaitWhole(name, 2*time.Minute)
+		c.moveTo(name, partitions, []int32{0, 1})
+		c.awaitMoved(name)
+	}
+	epoch = agreed(t, "no features beside a drained broker", 0, epoch-1, ours...)
 	theirs.Stop()
 	epoch = agreed(t, "features without Kafka", 2, epoch, ours...)
+	if err := cl.BeginTransaction(); err != nil {
+		t.Fatal(err)
+	}
+	for p := range int32(3) {
+		if err := cl.ProduceSync(ctx, &kgo.Record{Partition: p, Value: []byte("last")}).FirstErr(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := cl.EndTransaction(ctx, kgo.TryCommit); err != nil {
+		t.Fatal(err)
+	}
 	theirs.Start()
 	theirs.AwaitServing()
 	agreed(t, "no features with Kafka again", 0, epoch, ours...)

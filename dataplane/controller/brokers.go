@@ -53,6 +53,9 @@ func (t *term) brokersChanged() error {
 		if err := t.brokersLost(dead); err != nil {
 			return err
 		}
+		if err := t.keepRecords(); err != nil {
+			return err
+		}
 	}
 	return t.advance()
 }
@@ -104,6 +107,7 @@ func (t *term) brokersUp(bs []coordination.Broker) error {
 // of the ISRs, and tells the others.
 func (t *term) brokersLost(ids []int32) error {
 	for _, id := range ids {
+		t.st.could[id] = t.st.brokers[id].Features
 		delete(t.st.brokers, id)
 		delete(t.st.stopping, id)
 		delete(t.st.offline, id)

@@ -30,6 +30,7 @@ func (t *term) failover() error {
 	}
 	data(coordination.PreferredPath, "preferred", t.preferredRequested)
 	data(coordination.ReassignPath, "reassignments", t.reassignmentsAsked)
+	data(coordination.FeaturesPath, "feature records", t.recordsChanged)
 
 	if err := zk.EnsureLayout(t.ctx); err != nil {
 		return err
@@ -43,6 +44,10 @@ func (t *term) failover() error {
 		return err
 	}
 	t.c.log.Info("controller took over", "epoch", t.fence.Epoch, "brokers", len(t.st.brokers), "topics", len(t.st.topics))
+	// Before the first word to anybody, on which brokers tell clients what is in force.
+	if err := t.keepRecords(); err != nil {
+		return err
+	}
 	for _, id := range t.st.ids() {
 		t.addSender(t.st.brokers[id])
 	}

@@ -120,6 +120,7 @@ func (t *term) reassign(moves []move) error {
 		p.replicas, p.adding, p.removing, p.leaving = n.replicas, n.adding, n.removing, without(p.leaving, n.replicas)
 		t.release(b, p, n.gone)
 		t.track(p)
+		t.recordsMissed(p)
 		if p.known {
 			known = append(known, p)
 		} else if p.status == partitionNew {
@@ -294,6 +295,7 @@ func (t *term) finish() error {
 			t.c.log.Info("reassigned", "partition", p.tp, "replicas", p.replicas, "leader", p.state.Leader)
 		}
 	}
+	t.recordsOutlived()
 	return t.sweepAsked()
 }
 

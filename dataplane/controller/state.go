@@ -67,15 +67,17 @@ type state struct {
 	offline  map[int32]map[topicPart]bool  // replicas that brokers have lost with a log folder
 	topics   map[string]*topic
 	names    map[protocol.UUID]string
-	moving   map[topicPart]*partition     // partitions under reassignment
-	strays   map[int32]map[topicPart]bool // replicas that were moved away from brokers that were gone
+	moving   map[topicPart]*partition         // partitions under reassignment
+	strays   map[int32]map[topicPart]bool     // replicas that were moved away from brokers that were gone
+	away     map[int32]topicPart              // brokers that were gone and had replicas, when that was last looked at, each with one of them
+	could    map[int32]coordination.Abilities // what brokers could do that have gone in this term
 }
 
 func newState() *state {
 	return &state{
 		brokers: map[int32]coordination.Broker{}, stopping: map[int32]bool{}, offline: map[int32]map[topicPart]bool{},
 		topics: map[string]*topic{}, names: map[protocol.UUID]string{}, moving: map[topicPart]*partition{},
-		strays: map[int32]map[topicPart]bool{},
+		strays: map[int32]map[topicPart]bool{}, could: map[int32]coordination.Abilities{},
 	}
 }
 

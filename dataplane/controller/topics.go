@@ -83,6 +83,7 @@ func (t *term) bringUp(parts []*partition) error {
 	if len(parts) == 0 {
 		return nil
 	}
+	t.recordsMissed(parts...)
 	for _, p := range parts {
 		p.become(partitionNew)
 		for _, r := range p.replicas {
@@ -204,6 +205,7 @@ func (t *term) resumeDeletions() error {
 			}
 			t.c.log.Info("topic deleted", "topic", name)
 			t.st.removeTopic(tc)
+			t.recordsOutlived()
 			for _, p := range tc.parts { // all have been told
 				delete(b.meta, p.tp)
 			}
@@ -305,4 +307,5 @@ func (t *term) forget(tc *topic) {
 	}
 	b.send()
 	t.st.removeTopic(tc)
+	t.recordsOutlived()
 }
