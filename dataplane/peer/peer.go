@@ -49,7 +49,7 @@ type Dialer struct {
 	Timeout time.Duration
 	// MaxResponse bounds a response in bytes. Default 100 MiB.
 	MaxResponse int
-	// Buffers for DoFrame; nil makes an own pool.
+	// Buffers for DoStream; nil makes an own pool.
 	Buffers *protocol.Pool
 	// DialContext replaces the network, for tests.
 	DialContext func(ctx context.Context, network, addr string) (net.Conn, error)
@@ -112,6 +112,7 @@ type Conn struct {
 	corr    int32
 	reauth  time.Time // when to log in anew; zero is never
 	out     []byte
+	body    Body // of the streamed response under way
 	broken  atomic.Bool
 	closing sync.Once
 }
@@ -158,15 +159,33 @@ func (c *Conn) Newest(ctx context.Context, key, ours int16) (int16, error) {
 	return newest, err
 }
 
-// DoFrame is Do with the response's body undecoded in a pooled buffer, which
-// the caller releases: a follower appends records from it without a copy.
-func (c *Conn) DoFrame(ctx context.Context, req kmsg.Request) (*Frame, error) {
-	var f *Frame
-	err := c.turn(ctx, func(ctx context.Context) (err error) {
-		f, err = c.exchange(ctx, req, c.d.MaxResponse, c.d.Buffers)
-		return err
+// DoStream is Do with a response that read takes field by field while it arrives. The
+// connection's timeout is then for each wait, not for the whole: read may take its time.
+// read must take everything, and not use the connection nor keep the body.
+func (c *Conn) DoStream(ctx context.Context, req kmsg.Request, read func(*Body) error) error {
+	return c.turn(ctx, func(ctx context.Context) error {
+		return c.exchange(ctx, req, c.d.MaxResponse, func(size int) error {
+			b := &c.body
+			*b = Body{src: c.br, conn: c, pool: c.d.Buffers, later: size}
+			defer b.Close()
+			if corr := b.Int32(); b.err == nil && corr != c.corr {
+				return fmt.Errorf("response to request %d, want %d", corr, c.corr)
+			}
+			if protocol.ResponseHeaderFlexible(req.Key(), req.GetVersion()) {
+				b.Tags(nil)
+			}
+			if b.err != nil {
+				return b.err
+			}
+			if err := read(b); err != nil {
+				return err
+			}
+			if b.err == nil && b.Left() > 0 {
+				return fmt.Errorf("%d bytes behind the response: %w", b.Left(), errBody)
+			}
+			return b.err
+		})
 	})
-	return f, err
 }
 
 // Broken reports whether the connection can no longer be used.
@@ -182,18 +201,6 @@ func (c *Conn) Close() error {
 
 // LocalAddr is this side's address.
 func (c *Conn) LocalAddr() net.Addr { return c.nc.LocalAddr() }
-
-// Frame is a response's body, after the response header.
-type Frame struct {
-	Body []byte
-	buf  *protocol.Buffer
-}
-
-// Release gives the buffer back; Body must not be used after it.
-func (f *Frame) Release() {
-	f.buf.Release()
-	f.Body, f.buf = nil, nil
-}
 
 // turn runs f when it is the caller's turn, within a deadline. Any error breaks
 // the connection, since nothing tells then where the next reply begins.
@@ -221,20 +228,29 @@ func (c *Conn) turn(ctx context.Context, f func(context.Context) error) error {
 }
 
 func (c *Conn) do(ctx context.Context, req kmsg.Request, limit int) (kmsg.Response, error) {
-	f, err := c.exchange(ctx, req, limit, nil)
+	resp := req.ResponseKind()
+	err := c.exchange(ctx, req, limit, func(size int) error {
+		frame := make([]byte, size)
+		if _, err := io.ReadFull(c.br, frame); err != nil {
+			return err
+		}
+		corr, body, err := protocol.ParseResponseHeader(req.Key(), req.GetVersion(), frame)
+		if err != nil {
+			return err
+		}
+		if corr != c.corr {
+			return fmt.Errorf("response to request %d, want %d", corr, c.corr)
+		}
+		return resp.ReadFrom(body)
+	})
 	if err != nil {
 		return nil, err
-	}
-	resp := req.ResponseKind()
-	if err := resp.ReadFrom(f.Body); err != nil {
-		return nil, fmt.Errorf("peer: %s from %s: %w", kmsg.NameForKey(req.Key()), c.d.Addr, err)
 	}
 	return resp, nil
 }
 
-// exchange sends one request and reads one response, into a buffer of the pool
-// or, without one, of its own.
-func (c *Conn) exchange(ctx context.Context, req kmsg.Request, limit int, pool *protocol.Pool) (f *Frame, err error) {
+// exchange sends one request and has take read the response of that many bytes.
+func (c *Conn) exchange(ctx context.Context, req kmsg.Request, limit int, take func(size int) error) (err error) {
 	deadline, ok := ctx.Deadline()
 	if !ok {
 		deadline = time.Now().Add(c.d.Timeout)
@@ -254,16 +270,12 @@ func (c *Conn) exchange(ctx context.Context, req kmsg.Request, limit int, pool *
 			err = context.DeadlineExceeded // the socket's clock was the faster one
 		}
 		err = fmt.Errorf("peer: %s to %s: %w", kmsg.NameForKey(req.Key()), c.d.Addr, err)
-		if f != nil && f.buf != nil {
-			f.Release()
-		}
-		f = nil
 	}()
 
 	c.corr++
 	c.out = c.format.AppendRequest(c.out[:0], req, c.corr)
 	if _, err := c.nc.Write(c.out); err != nil {
-		return nil, err
+		return err
 	}
 	if cap(c.out) > 1<<20 {
 		c.out = nil // one large request must not pin its memory
@@ -271,32 +283,14 @@ func (c *Conn) exchange(ctx context.Context, req kmsg.Request, limit int, pool *
 
 	head, err := c.br.Peek(4)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	size := int(int32(binary.BigEndian.Uint32(head)))
 	if size < 4 || size > limit {
-		return nil, fmt.Errorf("response of %d bytes, limit %d", size, limit)
+		return fmt.Errorf("response of %d bytes, limit %d", size, limit)
 	}
 	c.br.Discard(4)
-	f = &Frame{}
-	if pool != nil {
-		f.buf = pool.Get(size)
-		f.Body = f.buf.B
-	} else {
-		f.Body = make([]byte, size)
-	}
-	if _, err := io.ReadFull(c.br, f.Body); err != nil {
-		return f, err
-	}
-	corr, body, err := protocol.ParseResponseHeader(req.Key(), req.GetVersion(), f.Body)
-	if err != nil {
-		return f, err
-	}
-	if corr != c.corr {
-		return f, fmt.Errorf("response to request %d, want %d", corr, c.corr)
-	}
-	f.Body = body
-	return f, nil
+	return take(size)
 }
 
 // login runs SASL PLAIN, and again before the session ends (KIP-368).

@@ -11,6 +11,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kerr"
@@ -195,7 +196,15 @@ func TestCallersTakeTurns(t *testing.T) {
 	}
 }
 
-func TestFrameHoldsTheBodyInAPooledBuffer(t *testing.T) {
+func fetchRequest() kmsg.Request {
+	req := kmsg.NewPtrFetchRequest()
+	req.Version = 12
+	return req
+}
+
+func takeAll(b *Body) error { b.Take(b.Left()); return b.Err() }
+
+func TestStreamHasTheBodyInAPooledBuffer(t *testing.T) {
 	want := kmsg.NewPtrFetchResponse()
 	want.Version, want.SessionID = 12, 7
 	d := broker(t, func(h protocol.RequestHeader, _ kmsg.Request) []byte { return framed(h, want) })
@@ -205,19 +214,97 @@ func TestFrameHoldsTheBodyInAPooledBuffer(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer c.Close()
-	req := kmsg.NewPtrFetchRequest()
-	req.Version = 12
-	f, err := c.DoFrame(t.Context(), req)
-	if err != nil {
-		t.Fatal(err)
+	for range 2 {
+		err = c.DoStream(t.Context(), fetchRequest(), func(b *Body) error {
+			if got := b.Take(b.Left()); string(got) != string(want.AppendTo(nil)) || d.Buffers.InUse() != 1 {
+				t.Errorf("%x, %d buffers", got, d.Buffers.InUse())
+			}
+			return nil
+		})
+		if err != nil || d.Buffers.InUse() != 0 {
+			t.Errorf("%v, %d buffers not given back", err, d.Buffers.InUse())
+		}
 	}
-	if string(f.Body) != string(want.AppendTo(nil)) || d.Buffers.InUse() != 1 {
-		t.Errorf("%x, %d buffers", f.Body, d.Buffers.InUse())
+}
+
+// Nobody knows where the next response begins when a reader has failed, or left something.
+func TestReaderThatDoesNotTakeAllBreaksTheConnection(t *testing.T) {
+	refused := errors.New("refused")
+	for _, read := range []func(*Body) error{
+		func(b *Body) error { return refused },
+		func(b *Body) error { b.Take(b.Left() - 1); return nil },
+		func(b *Body) error { b.Take(b.Left() + 1); return nil },
+		func(b *Body) error { b.Take(-1); return nil },
+	} {
+		d := broker(t, echo)
+		d.Buffers = protocol.NewPool()
+		c, err := d.Dial(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		if err := c.DoStream(t.Context(), fetchRequest(), read); !errors.Is(err, refused) && !errors.Is(err, errBody) || !c.Broken() || d.Buffers.InUse() != 0 {
+			t.Errorf("%v, broken: %v, %d buffers", err, c.Broken(), d.Buffers.InUse())
+		}
 	}
-	f.Release()
-	if d.Buffers.InUse() != 0 {
-		t.Error("buffer not given back")
+}
+
+// The timeout is for each wait: neither an answer that takes longer in all nor a reader who
+// takes longer with a part of it ends the connection. Silence does, and so does the context.
+func TestStreamWaitsForEachPart(t *testing.T) {
+	f := func(pause, taking, cancel time.Duration, want error) {
+		t.Helper()
+		synctest.Test(t, func(t *testing.T) {
+			here, there := net.Pipe()
+			defer there.Close()
+			d := &Dialer{Timeout: time.Second, Buffers: protocol.NewPool(), DialContext: func(context.Context, string, string) (net.Conn, error) { return here, nil }}
+			c, err := d.Dial(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer c.Close()
+			var wg sync.WaitGroup
+			defer wg.Wait()
+			wg.Go(func() {
+				var size [4]byte
+				_, _ = io.ReadFull(there, size[:])
+				frame := make([]byte, binary.BigEndian.Uint32(size[:]))
+				_, _ = io.ReadFull(there, frame)
+				h, _, _ := protocol.ParseRequestHeader(frame)
+				out := framed(h, kmsg.NewPtrFetchResponse())
+				binary.BigEndian.PutUint32(out, uint32(len(out)-4+10*readBeyond))
+				for range 10 {
+					if _, err := there.Write(out); err != nil {
+						return
+					}
+					out = make([]byte, readBeyond)
+					time.Sleep(pause)
+				}
+				_, _ = there.Write(out)
+			})
+			ctx := t.Context()
+			if cancel > 0 {
+				var stop context.CancelFunc
+				ctx, stop = context.WithTimeout(ctx, cancel)
+				defer stop()
+			}
+			err = c.DoStream(ctx, fetchRequest(), func(b *Body) error {
+				for b.Err() == nil && b.Left() > 0 {
+					b.Drop()
+					b.Take(min(b.Left(), readBeyond))
+					time.Sleep(taking)
+				}
+				return b.Err()
+			})
+			if !errors.Is(err, want) || c.Broken() != (want != nil) || d.Buffers.InUse() != 0 {
+				t.Errorf("%v, want %v; broken: %v, %d buffers", err, want, c.Broken(), d.Buffers.InUse())
+			}
+		})
 	}
+	f(900*time.Millisecond, 0, 0, nil)
+	f(0, 3*time.Second, 0, nil)
+	f(1100*time.Millisecond, 0, 0, os.ErrDeadlineExceeded)
+	f(900*time.Millisecond, 0, 2*time.Second, context.DeadlineExceeded)
 }
 
 func TestAnyFaultBreaksTheConnection(t *testing.T) {
@@ -236,7 +323,7 @@ func TestAnyFaultBreaksTheConnection(t *testing.T) {
 		defer c.Close()
 		ctx, cancel := context.WithTimeout(t.Context(), timeout)
 		defer cancel()
-		_, err = c.DoFrame(ctx, metadata(12))
+		err = c.DoStream(ctx, metadata(12), takeAll)
 		if err == nil || want != nil && !errors.Is(err, want) {
 			t.Errorf("%s: %v, want %v", name, err, want)
 		}

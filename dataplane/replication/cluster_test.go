@@ -1,9 +1,12 @@
 package replication
 
 import (
+	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"math/rand"
 	"slices"
 	"sync"
@@ -40,6 +43,8 @@ type cluster struct {
 	nodes    []*node
 	dialling atomic.Int64 // how long a connection takes to make, a time.Duration
 	dialled  atomic.Int64 // connections made
+	// wire, if not nil, is how the answer to a fetch comes, and its length.
+	wire func(ctx context.Context, req *kmsg.FetchRequest, answer []byte) (io.Reader, int)
 
 	mu       sync.Mutex
 	cut      map[[2]int32]bool // from, to
@@ -288,6 +293,7 @@ type fakeConn struct {
 	session  map[protocol.TopicPartition]kmsg.FetchRequestTopicPartition
 	epoch    int32
 	told     map[protocol.TopicPartition][2]int64 // high watermark and log start
+	busy     bool
 }
 
 func (f *fakeConn) Close() error { return nil }
@@ -304,6 +310,7 @@ func (f *fakeConn) manager() (*partition.Manager, error) {
 }
 
 func (f *fakeConn) Do(_ context.Context, r kmsg.Request) (kmsg.Response, error) {
+	f.use()
 	m, err := f.manager()
 	if err != nil {
 		return nil, err
@@ -318,7 +325,47 @@ func (f *fakeConn) Do(_ context.Context, r kmsg.Request) (kmsg.Response, error) 
 	return resp, nil
 }
 
-func (f *fakeConn) DoFrame(ctx context.Context, r kmsg.Request) (*peer.Frame, error) {
+func (f *fakeConn) DoStream(ctx context.Context, r kmsg.Request, read func(*peer.Body) error) error {
+	f.use()
+	f.busy = true
+	answer, err := f.fetch(ctx, r)
+	if err != nil {
+		return err // busy for good: it is broken
+	}
+	var src io.Reader = bytes.NewReader(answer)
+	size := len(answer)
+	if f.c.wire != nil {
+		src, size = f.c.wire(ctx, r.(*kmsg.FetchRequest), answer)
+	}
+	err = stream(src, size, read)
+	f.busy = err != nil
+	return err
+}
+
+func (f *fakeConn) use() {
+	if f.busy {
+		f.c.t.Errorf("connection from %d to %d is used while an answer comes, or after it broke", f.from, f.to)
+	}
+}
+
+// stream is what peer.Conn does with an answer.
+func stream(r io.Reader, size int, read func(*peer.Body) error) error {
+	b := peer.NewBody(r, size, buffers)
+	defer b.Close()
+	if err := read(b); err != nil {
+		return err
+	}
+	if n := b.Left(); n > 0 {
+		return fmt.Errorf("%d bytes left", n)
+	}
+	return b.Err()
+}
+
+var buffers = protocol.NewPool()
+
+func (f *fakeConn) fetch(ctx context.Context, r kmsg.Request) ([]byte, error) {
+	ctx, cancel := context.WithTimeout(ctx, time.Second)
+	defer cancel()
 	m, err := f.manager()
 	if err != nil {
 		return nil, err
@@ -349,6 +396,7 @@ func (f *fakeConn) DoFrame(ctx context.Context, r kmsg.Request) (*peer.Frame, er
 			CurrentLeaderEpoch: p.CurrentLeaderEpoch, LastFetchedEpoch: p.LastFetchedEpoch, MaxBytes: int(p.PartitionMaxBytes),
 		})
 	}
+	slices.SortFunc(in.Parts, func(a, b partition.FetchPart) int { return cmp.Compare(a.TP.Partition, b.TP.Partition) })
 	ch := make(chan *kmsg.FetchResponse, 1)
 	m.Fetch(in, func(rs []partition.FetchResult) { ch <- fetchResponse(req.Version, rs) })
 	var resp *kmsg.FetchResponse
@@ -362,7 +410,7 @@ func (f *fakeConn) DoFrame(ctx context.Context, r kmsg.Request) (*peer.Frame, er
 	if _, err := f.manager(); err != nil {
 		return nil, err // lost with the request already served
 	}
-	return &peer.Frame{Body: resp.AppendTo(nil)}, nil
+	return resp.AppendTo(nil), nil
 }
 
 // hasBeenTold is so of a partition without news: a session keeps silent about it.

@@ -14,10 +14,11 @@ import (
 	"penstock/dataplane/protocol"
 )
 
-// Conn is what a fetcher needs of a connection to another broker; *peer.Conn is one.
+// Conn is what a fetcher needs of a connection to another broker; *peer.Conn is one. It has
+// a timeout of its own for what DoStream waits for, Config.RequestTimeout.
 type Conn interface {
 	Do(ctx context.Context, req kmsg.Request) (kmsg.Response, error)
-	DoFrame(ctx context.Context, req kmsg.Request) (*peer.Frame, error)
+	DoStream(ctx context.Context, req kmsg.Request, read func(*peer.Body) error) error
 	Newest(ctx context.Context, key, ours int16) (int16, error)
 	Close() error
 }

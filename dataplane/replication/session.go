@@ -114,22 +114,22 @@ func forget(req *kmsg.FetchRequest, tp protocol.TopicPartition, id protocol.UUID
 
 // answered moves the session on after a good answer. An id of zero means that
 // the leader keeps no session: every request is then a full one.
-func (s *session) answered(resp *kmsg.FetchResponse) {
-	if resp.SessionID == 0 {
+func (s *session) answered(id int32) {
+	if id == 0 {
 		s.id, s.epoch = 0, 0
 		return
 	}
-	s.id = resp.SessionID
+	s.id = id
 	if s.epoch++; s.epoch <= 0 {
 		s.epoch = 1
 	}
 }
 
 // find is the partition that an entry of the answer is about, nil if it was not asked for.
-func (s *session) find(topic *kmsg.FetchResponseTopic, number int32) *copying {
-	name := topic.Topic
+// The topic goes by its id, or by its name if the session does.
+func (s *session) find(id protocol.UUID, name string, number int32) *copying {
 	if s.version >= fetchByID {
-		name = s.topics[topic.TopicID]
+		name = s.topics[id]
 	}
 	return s.sent[protocol.TopicPartition{Topic: name, Partition: number}].c
 }

@@ -43,7 +43,7 @@ func TestIncrementalFetchNamesOnlyWhatChanged(t *testing.T) {
 		if req.SessionEpoch != wantEpoch || !slices.Equal(asked, want) || !slices.Equal(forgotten, wantForgotten) {
 			t.Fatalf("session %d epoch %d asks %v and forgets %v; want epoch %d, %v, %v", req.SessionID, req.SessionEpoch, asked, forgotten, wantEpoch, want, wantForgotten)
 		}
-		s.answered(&kmsg.FetchResponse{SessionID: answerID})
+		s.answered(answerID)
 	}
 	step([]*copying{a, b, c}, 0, []string{"a-0", "a-1", "b-0"}, nil, 77)
 	step([]*copying{a, b, c}, 1, nil, nil, 77)
@@ -51,10 +51,10 @@ func TestIncrementalFetchNamesOnlyWhatChanged(t *testing.T) {
 	step([]*copying{a, b, c}, 2, []string{"a-1"}, nil, 77)
 	step([]*copying{a, c}, 3, nil, []string{"a-1"}, 77)
 	step([]*copying{a, b, c}, 4, []string{"a-1"}, nil, 77)
-	if got := s.find(&kmsg.FetchResponseTopic{TopicID: protocol.UUID{2}}, 0); got != c {
+	if got := s.find(protocol.UUID{2}, "", 0); got != c {
 		t.Errorf("found %v", got)
 	}
-	if got := s.find(&kmsg.FetchResponseTopic{TopicID: protocol.UUID{9}}, 0); got != nil {
+	if got := s.find(protocol.UUID{9}, "", 0); got != nil {
 		t.Errorf("found %v for a topic that was not asked for", got)
 	}
 	// A topic made anew under its old name.
@@ -72,12 +72,12 @@ func TestFetchGoesByNameIfAnIDIsMissing(t *testing.T) {
 	if req := s.request([]*copying{a}, &cfg); req.Version != 15 {
 		t.Errorf("version %d", req.Version)
 	}
-	s.answered(&kmsg.FetchResponse{SessionID: 5})
+	s.answered(5)
 	req := s.request([]*copying{a, b}, &cfg)
 	if asked, _ := named(req); req.Version != 12 || req.SessionEpoch != 0 || len(asked) != 2 {
 		t.Errorf("version %d, epoch %d, asks %v: names need a session of their own", req.Version, req.SessionEpoch, asked)
 	}
-	if s.find(&kmsg.FetchResponseTopic{Topic: "old"}, 0) != b {
+	if s.find(protocol.UUID{}, "old", 0) != b {
 		t.Error("entry by name not found")
 	}
 }

@@ -28,7 +28,7 @@ type thread struct {
 	addr  string     // as the controller named it last
 	// resharing says that the number of threads has changed: see Fetchers.handOver.
 	resharing bool
-	// The fetch under way, if any, and a timer that will cut it short.
+	// The fetch that waits for its answer, if any, and a timer that will cut it short.
 	cancelFetch context.CancelFunc
 	interrupt   *time.Timer
 	interrupted bool
@@ -42,7 +42,8 @@ type thread struct {
 	conn     Conn
 	session  session
 	failures int
-	resp     *kmsg.FetchResponse
+	refusal  error      // of the answer as a whole
+	lost     []*copying // that the answer has OFFSET_OUT_OF_RANGE for
 	// unheard says that something in the answer could not be taken in. The leader's
 	// session has it as told, a new watermark or log start as well, and would keep silent
 	// about it until the next one.
@@ -124,7 +125,7 @@ func (t *thread) targets() []partition.FetchTarget {
 // together share one interruption.
 const patience = 5 * time.Millisecond
 
-// hurry cuts the fetch under way short, if there is one. With mu held.
+// hurry cuts the fetch short that waits for its answer, if there is one. With mu held.
 func (t *thread) hurry() {
 	if t.cancelFetch != nil && t.interrupt == nil {
 		t.interrupt = time.AfterFunc(patience, t.cutShort)
@@ -143,9 +144,9 @@ func (t *thread) cutShort() {
 	}
 }
 
-// fetch makes the request; interrupted says that it was cut short.
-func (t *thread) fetch(req kmsg.Request, batch []*copying) (frame *peer.Frame, interrupted bool, err error) {
-	ctx, cancel := context.WithTimeout(t.f.ctx, t.f.cfg.RequestTimeout)
+// fetch makes the request and takes the answer in; interrupted says that it was cut short.
+func (t *thread) fetch(req *kmsg.FetchRequest, batch []*copying) (interrupted bool, err error) {
+	ctx, cancel := context.WithCancel(t.f.ctx)
 	defer cancel()
 	t.mu.Lock()
 	t.cancelFetch = cancel
@@ -157,7 +158,20 @@ func (t *thread) fetch(req kmsg.Request, batch []*copying) (frame *peer.Frame, i
 		t.hurry()
 	}
 	t.mu.Unlock()
-	frame, err = t.conn.DoFrame(ctx, req)
+	err = t.conn.DoStream(ctx, req, func(b *peer.Body) error {
+		t.arrived() // asking again would take longer than the rest of it
+		return t.receive(b, req.Version)
+	})
+	t.arrived()
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	interrupted = t.interrupted
+	t.interrupted = false
+	return interrupted, err
+}
+
+// arrived ends the time in which a fetch can be cut short.
+func (t *thread) arrived() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.cancelFetch = nil
@@ -165,9 +179,6 @@ func (t *thread) fetch(req kmsg.Request, batch []*copying) (frame *peer.Frame, i
 		t.interrupt.Stop()
 		t.interrupt = nil
 	}
-	interrupted = t.interrupted
-	t.interrupted = false
-	return frame, interrupted, err
 }
 
 func (t *thread) remove(tp protocol.TopicPartition) {
@@ -312,9 +323,9 @@ func (t *thread) connect() error {
 	return nil
 }
 
-// round is one fetch: request, answer, append. It does not wait for data
-// longer than until next, when another partition's pause ends. An error is one
-// of the connection or of the answer as a whole.
+// round is one fetch: request, and answer, which is appended as it comes. It does not
+// wait for data longer than until next, when another partition's pause ends. An error
+// is one of the connection or of the answer as a whole.
 func (t *thread) round(batch []*copying, next time.Time) error {
 	batch, next = t.prepare(batch, next)
 	if len(batch) == 0 {
@@ -331,7 +342,9 @@ func (t *thread) round(batch []*copying, next time.Time) error {
 	if slices.ContainsFunc(batch, func(c *copying) bool { return c.heralds }) {
 		req.MaxWaitMillis = 0
 	}
-	frame, interrupted, err := t.fetch(req, batch)
+	clear(t.lost)
+	t.lost = t.lost[:0]
+	interrupted, err := t.fetch(req, batch)
 	if interrupted && err != nil {
 		t.disconnect()
 		return nil
@@ -339,17 +352,7 @@ func (t *thread) round(batch []*copying, next time.Time) error {
 	if err != nil {
 		return fmt.Errorf("fetching from broker %d: %w", t.key.leader, err)
 	}
-	defer frame.Release()
-	if t.resp == nil {
-		t.resp = kmsg.NewPtrFetchResponse()
-	}
-	// Record bytes alias the frame and go from there to the file.
-	t.resp.Version = req.Version
-	if err := t.resp.ReadFrom(frame.Body); err != nil {
-		return fmt.Errorf("reading the fetch response of broker %d: %w", t.key.leader, err)
-	}
-	if t.resp.ErrorCode != 0 {
-		err := kerr.ErrorForCode(t.resp.ErrorCode)
+	if err := t.refusal; err != nil {
 		t.session.reset()
 		if errors.Is(err, kerr.FetchSessionIDNotFound) || errors.Is(err, kerr.InvalidFetchSessionEpoch) || errors.Is(err, kerr.FetchSessionTopicIDError) {
 			return nil // the next request opens a new session
@@ -357,14 +360,8 @@ func (t *thread) round(batch []*copying, next time.Time) error {
 		return err
 	}
 	t.failures = 0
-	t.session.answered(t.resp)
-	for i := range t.resp.Topics {
-		topic := &t.resp.Topics[i]
-		for j := range topic.Partitions {
-			if c := t.session.find(topic, topic.Partitions[j].Partition); c != nil {
-				t.take(c, &topic.Partitions[j])
-			}
-		}
+	for _, c := range t.lost {
+		t.take(c, outOfRange)
 	}
 	for _, c := range batch { // also those of which a session has nothing to say
 		if c.heralds && !c.refused {
