@@ -26,7 +26,7 @@ var bootstrap = flag.String("bootstrap", os.Getenv("PENSTOCK_BLACKBOX_BOOTSTRAP"
 // blackBox is the suite: what a client can see of one broker, said once and
 // true of Apache Kafka and of ours. Where they differ, a case says so by pick,
 // and docs/compatibility.md says why.
-var blackBox = [][]blackBoxCase{protocolCases, metadataCases, produceCases, batchCases, idempotenceCases, markerCases, isolationCases, fetchCases, sessionCases, offsetCases, groupCases, groupAdminCases, txnOffsetCases, consumerGroupCases, groupConfigCases, migrationCases, topicCases, configCases, brokerConfigCases, quotaCases, logDirCases, reassignCases, txnCases}
+var blackBox = [][]blackBoxCase{protocolCases, metadataCases, produceCases, batchCases, idempotenceCases, markerCases, isolationCases, fetchCases, sessionCases, offsetCases, groupCases, groupAdminCases, txnOffsetCases, consumerGroupCases, groupConfigCases, migrationCases, refusalCases, topicCases, configCases, brokerConfigCases, quotaCases, logDirCases, reassignCases, txnCases}
 
 type blackBoxCase struct {
 	name string

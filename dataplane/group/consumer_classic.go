@@ -285,7 +285,7 @@ func (cg *consumerGroup) waits(m *consumerMember) bool {
 	return false
 }
 
-// leaveClassic handles a LeaveGroup to a consumer group: of classic members only.
+// leaveClassic handles a LeaveGroup to a consumer group: of a classic member, or of any that an administrator removes.
 func (g *group) leaveClassic(fx *effects, l kmsg.LeaveGroupRequestMember) *kerr.Error {
 	cg := g.consumer
 	m := cg.members[l.MemberID]
@@ -295,11 +295,13 @@ func (g *group) leaveClassic(fx *effects, l kmsg.LeaveGroupRequestMember) *kerr.
 			return kerr.FencedInstanceID
 		}
 	}
-	if m == nil || m.classic == nil {
+	if m == nil {
 		return kerr.UnknownMemberID
 	}
-	g.removeMembers(m.id)
-	g.flush(fx)
+	if !g.maybeDowngrade(fx, m.id, nil) {
+		g.removeMembers(m.id)
+		g.flush(fx)
+	}
 	return nil
 }
 
