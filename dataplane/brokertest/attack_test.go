@@ -34,8 +34,14 @@ func (n *Node) freeze() {
 	n.c.t.Helper()
 	n.frozen = true
 	n.Signal(syscall.SIGSTOP)
-	Await(n.c.t, 5*time.Second, fmt.Sprintf("broker %d stopped", n.ID), func() error {
-		stats, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", n.PID()))
+	awaitStopped(n.c.t, n.PID())
+}
+
+// awaitStopped waits until none of the process's threads runs any more: a SIGSTOP is under way for a while.
+func awaitStopped(t testing.TB, pid int) {
+	t.Helper()
+	Await(t, 5*time.Second, fmt.Sprintf("process %d stopped", pid), func() error {
+		stats, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", pid))
 		if err != nil || len(stats) == 0 {
 			return fmt.Errorf("no threads: %v", err)
 		}

@@ -33,6 +33,30 @@ func TestBlackBoxOfApacheKafka(t *testing.T) {
 	t.Run("suite", func(t *testing.T) { runBlackBox(t, &target{addr: k.Addr, kafka: true}) })
 }
 
+// TestBlackBoxOfApacheKafkaCluster holds the part of it that takes more than one
+// broker against three of Kafka.
+func TestBlackBoxOfApacheKafkaCluster(t *testing.T) {
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Minute)
+	defer cancel()
+	all, err := apache.StartCluster(ctx, t.TempDir(), 3, clusterSettings...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		for _, k := range all { // a quorum does not end in order one by one
+			k.Kill()
+			_ = k.Stop()
+		}
+	})
+	tr := &trio{target: target{kafka: true}, addrs: map[int32]string{}, pids: map[int32]func() int{}}
+	for i, k := range all {
+		id := int32(i + 1)
+		tr.ids = append(tr.ids, id)
+		tr.addrs[id], tr.pids[id] = k.Addr, k.PID
+	}
+	runBlackBoxCluster(t, tr)
+}
+
 // TestKafkaReadsOurLogs lets a cluster of small segments go through kills,
 // a frozen leader and restarts, with groups and every codec, stops it in order,
 // and has Kafka's own tool walk every segment and index.

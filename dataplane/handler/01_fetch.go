@@ -215,7 +215,7 @@ func (x *fetching) reply(results []partition.FetchResult) {
 		a.DivergingEpoch, a.DivergingEndOffset = res.DivergingEpoch, res.DivergingEndOffset
 		a.PreferredReadReplica = res.Preferred
 		if res.Err != nil {
-			a.LeaderID, a.LeaderEpoch = res.Leader, res.LeaderEpoch
+			a.LeaderID, a.LeaderEpoch = x.h.ledBy(res.TP, res.Err, res.Leader, res.LeaderEpoch)
 		}
 		if x.readCommitted && res.Err == nil {
 			a.AbortedTransactions = abortedList(res.Aborted)

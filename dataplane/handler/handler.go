@@ -242,6 +242,17 @@ func notLed[R any](results []R, of func(*R) (partition.TopicPartition, error)) (
 	return away
 }
 
+// ledBy is who leads the partition and since which epoch, by what its replica here has answered to a request that
+// was not its to serve, or by the metadata if no replica is here any more (KIP-951); -1 and -1 if nobody knows.
+func (h *Handler) ledBy(tp partition.TopicPartition, err error, leader, epoch int32) (int32, int32) {
+	if epoch < 0 && errors.Is(err, kerr.NotLeaderForPartition) {
+		if p := h.Metadata.Image().Partition(tp.Topic, tp.Partition); p != nil && p.Leader >= 0 {
+			return p.Leader, p.LeaderEpoch
+		}
+	}
+	return leader, epoch
+}
+
 // sendAway is SendAway, at once when there is nobody to be sent.
 func (h *Handler) sendAway(away []partition.TopicPartition, reply func()) {
 	if len(away) == 0 {

@@ -62,6 +62,7 @@ func (x *producing) reply(results []partition.AppendResult) {
 		if r.Version >= 13 && errors.Is(a.Err, kerr.InconsistentTopicID) {
 			a.Err = kerr.UnknownTopicID
 		}
+		a.Leader, a.LeaderEpoch = x.h.ledBy(a.TP, a.Err, a.Leader, a.LeaderEpoch)
 		named += answerAppend(x.answers[i], a, maxErrorRecords-named)
 		x.failed = x.failed || a.Err != nil
 		if a.Leader >= 0 && a.Err != nil && r.Version >= 10 {
