@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -83,4 +84,103 @@ func TestPollOfAClientThatIsGoneEnds(t *testing.T) {
 		}
 		return nil
 	})
+}
+
+// TestOddFetches asks for what no client does; the broker answers each and keeps its memory.
+func TestOddFetches(t *testing.T) {
+	c := Start(t, Options{})
+	c.CreateTopic("odd", 2, 1)
+	n := c.Brokers[0]
+	b := &target{addr: n.Addr}
+	w := b.dial(t)
+	mustProduce(w, "odd", sized(t, 1000), 0)
+	before := residentKB(t, n)
+	for _, v := range []struct {
+		what   string
+		change func(r *kmsg.FetchRequest, p *kmsg.FetchRequestTopicPartition)
+		want   *kerr.Error
+		bytes  bool
+	}{
+		{"all limits negative", func(r *kmsg.FetchRequest, p *kmsg.FetchRequestTopicPartition) {
+			r.MaxBytes, r.MinBytes, r.MaxWaitMillis, p.PartitionMaxBytes = -5, -7, -1, math.MinInt32
+		}, nil, true},
+		{"all limits huge", func(r *kmsg.FetchRequest, p *kmsg.FetchRequestTopicPartition) {
+			r.MaxBytes, p.PartitionMaxBytes = math.MaxInt32, math.MaxInt32
+		}, nil, true},
+		{"offset below 0", func(_ *kmsg.FetchRequest, p *kmsg.FetchRequestTopicPartition) { p.FetchOffset = -1 }, kerr.OffsetOutOfRange, false},
+		{"least offset", func(_ *kmsg.FetchRequest, p *kmsg.FetchRequestTopicPartition) { p.FetchOffset = math.MinInt64 }, kerr.OffsetOutOfRange, false},
+		{"largest offset", func(_ *kmsg.FetchRequest, p *kmsg.FetchRequestTopicPartition) { p.FetchOffset = math.MaxInt64 }, kerr.OffsetOutOfRange, false},
+		{"epoch of the future", func(_ *kmsg.FetchRequest, p *kmsg.FetchRequestTopicPartition) { p.CurrentLeaderEpoch = math.MaxInt32 }, kerr.UnknownLeaderEpoch, false},
+		{"last epoch of the future", func(_ *kmsg.FetchRequest, p *kmsg.FetchRequestTopicPartition) { p.LastFetchedEpoch = math.MaxInt32 }, kerr.OffsetOutOfRange, false},
+		{"partition below 0", func(_ *kmsg.FetchRequest, p *kmsg.FetchRequestTopicPartition) { p.Partition = -1 }, kerr.UnknownTopicOrPartition, false},
+		{"isolation level 7", func(r *kmsg.FetchRequest, _ *kmsg.FetchRequestTopicPartition) { r.IsolationLevel = 7 }, nil, true},
+	} {
+		req := fetchOf("odd", 0, 0)
+		v.change(req, &req.Topics[0].Partitions[0])
+		resp := ask[*kmsg.FetchResponse](w, req)
+		p := resp.Topics[0].Partitions[0]
+		wantCode(t, v.what, p.ErrorCode, v.want)
+		if (len(p.RecordBatches) > 0) != v.bytes {
+			t.Errorf("%s: %d bytes", v.what, len(p.RecordBatches))
+		}
+	}
+	// A partition named many times is read once.
+	many := fetchOf("odd", 0, 0)
+	for range 100_000 {
+		many.Topics[0].Partitions = append(many.Topics[0].Partitions, many.Topics[0].Partitions[0])
+	}
+	if resp := ask[*kmsg.FetchResponse](w, many); len(resp.Topics) != 1 || len(resp.Topics[0].Partitions) != 1 {
+		t.Errorf("%d topics, %d partitions", len(resp.Topics), len(resp.Topics[0].Partitions))
+	}
+	// 100,000 partitions that are not there, one topic each.
+	wide := fetchOf("odd", 0, 0)
+	wide.Topics = nil
+	for i := range 100_000 {
+		addTopic := kmsg.NewFetchRequestTopic()
+		addTopic.Topic, addTopic.Partitions = fmt.Sprintf("none-%d", i), many.Topics[0].Partitions[:1]
+		wide.Topics = append(wide.Topics, addTopic)
+	}
+	_ = w.SetDeadline(time.Now().Add(5 * time.Minute))
+	for range 5 {
+		if resp := ask[*kmsg.FetchResponse](w, wide); len(resp.Topics) != 100_000 {
+			t.Errorf("%d topics", len(resp.Topics))
+		}
+	}
+	// Another's session: ids are not told, but may be guessed. It is a state of the broker, not a right.
+	session := fetchOf("odd", 0, 0)
+	session.SessionEpoch = 0
+	id := ask[*kmsg.FetchResponse](w, session).SessionID
+	stranger := b.dial(t)
+	theirs := fetchOf("odd", 0, 0)
+	theirs.SessionID, theirs.SessionEpoch, theirs.Topics = id, 5, nil
+	wantCode(t, "a wrong epoch in another's session", ask[*kmsg.FetchResponse](stranger, theirs).ErrorCode, kerr.InvalidFetchSessionEpoch)
+	theirs.SessionID = id ^ 1
+	wantCode(t, "no session", ask[*kmsg.FetchResponse](stranger, theirs).ErrorCode, kerr.FetchSessionIDNotFound)
+	session.SessionID, session.SessionEpoch, session.Topics = id, 1, nil
+	wantCode(t, "the session afterwards", ask[*kmsg.FetchResponse](w, session).ErrorCode, nil)
+	if now := residentKB(t, n); now > before+200<<10 {
+		t.Errorf("%d KB resident, %d before", now, before)
+	}
+}
+
+// TestPartitionTwiceInOneProduce: what is named twice is appended twice, in order.
+func TestPartitionTwiceInOneProduce(t *testing.T) {
+	c := Start(t, Options{})
+	c.CreateTopic("twice", 1, 1)
+	w := (&target{addr: c.Brokers[0].Addr}).dial(t)
+	req := produceOf("twice", 1, batch(t, "a"))
+	again := req.Topics[0].Partitions[0]
+	again.Records = batch(t, "b")
+	req.Topics[0].Partitions = append(req.Topics[0].Partitions, again)
+	resp := ask[*kmsg.ProduceResponse](w, req)
+	var got []string
+	for _, p := range resp.Topics[0].Partitions {
+		got = append(got, fmt.Sprintf("%d at %d", p.ErrorCode, p.BaseOffset))
+	}
+	if s := strings.Join(got, ", "); s != "0 at 0, 0 at 1" {
+		t.Error(s)
+	}
+	if s := strings.Join(values(t, fetchOne(w, "twice", 0).RecordBatches), " "); s != "0:a 1:b" {
+		t.Error(s)
+	}
 }
