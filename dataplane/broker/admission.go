@@ -70,7 +70,8 @@ func (b *Broker) quotaChanged(entity string, values map[string]string) error {
 }
 
 // chargeRequest is the request quota: the handler's time with a check. What
-// brokers do for each other is exempt (KIP-124), as is a Produce that nobody awaits.
+// brokers do for each other is exempt (KIP-124), as is a Produce that nobody awaits; who
+// may not act as a broker pays for asking.
 func (b *Broker) chargeRequest(r *listener.Request, took time.Duration) time.Duration {
 	if b.exempt(r) {
 		return 0
@@ -86,8 +87,8 @@ func (b *Broker) chargeNetwork(r *listener.Request, took time.Duration) {
 
 func (b *Broker) exempt(r *listener.Request) bool {
 	api := protocol.Lookup(r.Key)
-	return r.Exempt || api == nil || api.Has(protocol.InterBroker) ||
-		r.Conn.Listener() == b.cfg.InterBrokerListener && len(b.cfg.Listeners) > 1
+	return r.Exempt || api == nil || r.Conn.Listener() == b.cfg.InterBrokerListener && len(b.cfg.Listeners) > 1 ||
+		api.Has(protocol.InterBroker) && b.handler.IsBroker(r)
 }
 
 func (b *Broker) startLogins() error {

@@ -180,6 +180,23 @@ func TestQuotas(t *testing.T) {
 			t.Errorf("%v, want %v", got, want)
 		}
 	})
+	t.Run("what only brokers may ask is charged to a client that asks it", func(t *testing.T) {
+		quota("bob", "request_percentage", 0.001)
+		w := s.client("bob")
+		req := kmsg.NewPtrWriteTxnMarkersRequest()
+		req.Version = 1
+		req.Markers = append(req.Markers, kmsg.NewWriteTxnMarkersRequestMarker())
+		Await(t, 20*time.Second, "a mute of the client", func() error {
+			began := time.Now()
+			for range 5 {
+				w.must(req)
+			}
+			if took := time.Since(began); took < 2*time.Second { // each is muted for about a second
+				return fmt.Errorf("5 requests took %v", took)
+			}
+			return nil
+		})
+	})
 }
 
 // meter notes what went through when.

@@ -201,6 +201,11 @@ func (h *Handler) authorizeCluster(r *listener.Request, op kmsg.ACLOperation) bo
 	return h.authorize(r, op, kmsg.ACLResourceTypeCluster, clusterName)
 }
 
+// IsBroker says whether the caller may act as a broker of the cluster.
+func (h *Handler) IsBroker(r *listener.Request) bool {
+	return h.authorizeCluster(r, kmsg.ACLOperationClusterAction)
+}
+
 // User is the principal as quotas name it, without its type.
 func User(c *listener.Conn) string {
 	p := c.Principal()
