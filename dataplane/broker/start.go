@@ -425,7 +425,17 @@ func (b *Broker) register(ctx context.Context) error {
 	}
 	b.zk.OnSession(register)
 	b.onStop("registration", func(ctx context.Context) error { return b.zk.UnregisterBroker(ctx, b.cfg.ID, b.epoch.Load()) })
-	return register(ctx)
+	err := register(ctx)
+	if !errors.Is(err, coordination.ErrExpired) {
+		return err
+	}
+	// The session has ended meanwhile, and with the next one it is done.
+	select {
+	case <-b.registered:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
 }
 
 func (b *Broker) boundTo(name string) (int32, bool) {

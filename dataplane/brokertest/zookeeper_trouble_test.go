@@ -144,6 +144,27 @@ func TestReplyToTheRegistrationIsLost(t *testing.T) {
 	l.end(t)
 }
 
+// TestSessionEndsDuringTheFirstRegistration: the session of a broker that starts ends before
+// its registration is carried out. It registers under the next session and serves.
+func TestSessionEndsDuringTheFirstRegistration(t *testing.T) {
+	t.Parallel()
+	const opMulti = 14
+	c := Start(t, Options{Brokers: 3, Proxies: true})
+	n := c.Brokers[0]
+	n.Stop()
+	held := n.ZK.Hold(opMulti, 0)
+	n.Launch()
+	select {
+	case <-held:
+	case <-time.After(30 * time.Second):
+		t.Fatal("the broker registers in another way")
+	}
+	n.ZK.Expire(t)
+	n.ZK.Drop()
+	n.AwaitServing()
+	c.createAtLast("afterwards")
+}
+
 // TestTopicIsNeverSeenHalfMade: whoever asks a broker for a topic that is being made
 // is told either that there is none or of all its partitions, with leaders; and
 // once the creation is answered every broker has it, and each leader serves it at once.

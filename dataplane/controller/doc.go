@@ -12,6 +12,4 @@
 // A controller that has been replaced finds out by its own writes at the
 // latest: the check of the epoch's version fails, nothing is written, and it
 // resigns. Brokers refuse what it may still have queued by the epoch in it.
-//
-// Not here: partition reassignment, offline log directories.
 package controller
