@@ -58,6 +58,7 @@ type Nemesis struct {
 	began   time.Time
 	undo    []undoing
 	down    map[int]bool  // killed by a step that will start it again
+	asked   map[int]int   // brokers asked to stop since the last rest, with their process then
 	changes chan struct{} // an admin call is under way
 }
 
@@ -69,7 +70,7 @@ type undoing struct {
 // CarryOut returns after the last step, which is a rest as Draw makes it.
 func (n *Nemesis) CarryOut(ctx context.Context, steps []Step) {
 	n.ctx, n.began = ctx, time.Now()
-	n.down = map[int]bool{}
+	n.down, n.asked = map[int]bool{}, map[int]int{}
 	n.changes = make(chan struct{}, 1)
 	late := time.Duration(0) // what rests and slow steps have taken, which the schedule does not know
 	for _, s := range steps {
@@ -135,7 +136,15 @@ func (n *Nemesis) rest() {
 	n.undoUpTo(time.Now().Add(time.Hour))
 	n.changes <- struct{}{} // a change under way comes to its end
 	<-n.changes
-	// One that was asked to stop, or is about to since its disk was full, ends later.
+	// A stop may take seconds, of a broker that was cut off from ZooKeeper most of all. It would look
+	// healthy until then, and at the last rest nobody would start it again.
+	for i, pid := range n.asked {
+		for b := n.Brokers[i]; n.ctx.Err() == nil && b.PID() == pid && !b.Ended(); {
+			time.Sleep(20 * time.Millisecond)
+		}
+	}
+	clear(n.asked)
+	// One that is about to end since its disk was full does so later.
 	looked, supervised := make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(supervised)
@@ -269,10 +278,11 @@ func (n *Nemesis) do(s Step) error {
 			}
 		}
 	case Restart:
-		_, b, err := n.up(s.A)
+		i, b, err := n.up(s.A)
 		if err != nil {
 			return err
 		}
+		n.asked[i] = b.PID()
 		b.Signal(syscall.SIGTERM) // relaunch starts it again
 	case Pause:
 		_, b, err := n.up(s.A)
