@@ -33,11 +33,11 @@ const (
 // ErrTaken says that a wanted port is in use.
 var ErrTaken = errors.New("port is in use")
 
-// Any reserves a free port other than those to avoid.
+// Any reserves a free port other than those to avoid and those it has given before.
 func (p *Pool) Any(avoid ...int) (int, error) {
 	for range 1000 {
 		port := lowPort + rand.IntN(highPort-lowPort)
-		if slices.Contains(avoid, port) {
+		if slices.Contains(avoid, port) || p.holds(port) {
 			continue
 		}
 		if err := p.Take(port); err == nil {
@@ -47,6 +47,12 @@ func (p *Pool) Any(avoid ...int) (int, error) {
 		}
 	}
 	return 0, fmt.Errorf("no free port between %d and %d", lowPort, highPort)
+}
+
+func (p *Pool) holds(port int) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.held[port] != nil
 }
 
 // Keep reserves this port if it is free, else any; 0 is any.
