@@ -19,6 +19,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
 	"github.com/twmb/franz-go/pkg/sasl/plain"
 
 	"penstock/tenants"
@@ -139,15 +140,15 @@ func (a *Admin) Health(ctx context.Context) (Health, error) {
 func (a *Admin) everywhere(ctx context.Context, what string, shows func(ctx context.Context, b *kgo.Broker) (bool, error)) error {
 	ctx, cancel := context.WithTimeout(ctx, a.settle)
 	defer cancel()
-	brokers, err := a.adm.ListBrokers(ctx)
+	brokers, err := a.brokers(ctx)
 	if err != nil {
 		return fmt.Errorf("list brokers: %w", err)
 	}
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
-	for _, b := range brokers {
+	for _, id := range brokers {
 		for {
-			ok, err := shows(ctx, a.cl.Broker(int(b.NodeID)))
+			ok, err := shows(ctx, a.cl.Broker(int(id)))
 			if ok && err == nil {
 				break
 			}
@@ -157,9 +158,25 @@ func (a *Admin) everywhere(ctx context.Context, what string, shows func(ctx cont
 				if err == nil {
 					err = ctx.Err()
 				}
-				return fmt.Errorf("%s, broker %d: %w: %w", what, b.NodeID, ErrUnsettled, err)
+				return fmt.Errorf("%s, broker %d: %w: %w", what, id, ErrUnsettled, err)
 			}
 		}
 	}
 	return nil
+}
+
+// brokers asks the cluster who lives. kadm's ListBrokers gives those that the client heard of
+// last, which may have been minutes ago, and would miss one that has come since.
+func (a *Admin) brokers(ctx context.Context) ([]int32, error) {
+	req := kmsg.NewPtrMetadataRequest()
+	req.Topics = []kmsg.MetadataRequestTopic{} // none; nil is all
+	resp, err := req.RequestWith(ctx, a.cl)
+	if err != nil {
+		return nil, err
+	}
+	ids := make([]int32, len(resp.Brokers))
+	for i, b := range resp.Brokers {
+		ids[i] = b.NodeID
+	}
+	return ids, nil
 }

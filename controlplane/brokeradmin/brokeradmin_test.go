@@ -1,6 +1,7 @@
 package brokeradmin
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -233,6 +234,42 @@ func TestChangesWaitForEveryBroker(t *testing.T) {
 	})
 	if _, err := a.EnsureTopic(t.Context(), Topic{Name: "after", Partitions: 2, Replication: 2}); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// What the client heard last of the cluster says nothing of a broker that has come since.
+func TestABrokerThatHasComeSinceIsWaitedFor(t *testing.T) {
+	a, c := open(t, 2)
+	asked := func() (n int, err error) {
+		err = a.everywhere(t.Context(), "nothing", func(context.Context, *kgo.Broker) (bool, error) {
+			n++
+			return true, nil
+		})
+		return n, err
+	}
+	c.Brokers[1].Kill()
+	brokertest.Await(t, 30*time.Second, "one broker left", func() error {
+		n, err := asked()
+		if err == nil && n != 1 {
+			err = fmt.Errorf("%d brokers", n)
+		}
+		return err
+	})
+	c.Brokers[1].Start()
+	brokertest.Await(t, 30*time.Second, "another client hearing of both", func() error {
+		b, err := Open(Config{Bootstrap: c.Bootstrap()[:1], Password: password})
+		if err != nil {
+			return err
+		}
+		defer b.Close()
+		h, err := b.Health(t.Context())
+		if err == nil && len(h.Brokers) < 2 {
+			err = fmt.Errorf("health is %+v", h)
+		}
+		return err
+	})
+	if n, err := asked(); err != nil || n != 2 {
+		t.Errorf("%d brokers were asked, 2 live: %v", n, err)
 	}
 }
 

@@ -105,9 +105,11 @@ func startSecuredBy(t *testing.T, wrap []string, brokers int, settings ...string
 	Await(t, 30*time.Second, "the brokers knowing each other", func() error {
 		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 		defer cancel()
-		m, err := s.adm.BrokerMetadata(ctx)
-		if err == nil && (len(m.Brokers) < brokers || m.Controller < 0) {
-			err = fmt.Errorf("%d brokers, controller %d", len(m.Brokers), m.Controller)
+		req := kmsg.NewPtrMetadataRequest() // kadm answers from what the client heard last
+		req.Topics = []kmsg.MetadataRequestTopic{}
+		m, err := req.RequestWith(ctx, cl)
+		if err == nil && (len(m.Brokers) < brokers || m.ControllerID < 0) {
+			err = fmt.Errorf("%d brokers, controller %d", len(m.Brokers), m.ControllerID)
 		}
 		return err
 	})
